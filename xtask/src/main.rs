@@ -1,2 +1,10 @@
-//! The one door for a maintainer.
-fn main() {}
+//! The one door for a maintainer: `cargo xtask COMMAND`.
+
+#[cfg(feature = "bindings")]
+mod bindings;
+
+fn main() -> anyhow::Result<()> {
+    #[cfg(feature = "bindings")]
+    bindings::run(std::path::Path::new("."), std::env::args().any(|a| a == "--check"))?;
+    Ok(())
+}
