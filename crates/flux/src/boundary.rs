@@ -1,0 +1,107 @@
+//! What stands between a C callback and our code: no panic and no thread cancellation gets through.
+
+use crate::handle::{Handle, Level};
+use libc::c_int;
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Once;
+
+/// Places whose panics are remembered as logged; beyond it every panic counts and none is logged.
+const PLACES_MAX: usize = 64;
+
+thread_local! {
+    /// The message and place of the panic that is under way on this thread.
+    static LAST_PANIC: RefCell<Option<(String, String)>> = const { RefCell::new(None) };
+}
+
+/// Counts panics and logs each place once.
+#[derive(Default)]
+pub(crate) struct Panics {
+    caught: Cell<u64>,
+    places: RefCell<BTreeSet<String>>,
+}
+
+impl Panics {
+    /// How many were caught.
+    pub(crate) fn caught(&self) -> u64 {
+        self.caught.get()
+    }
+
+    /// Runs `body`; a panic in it is counted, logged once for its place as having happened in `what`, and `None`.
+    pub(crate) fn contain<R>(&self, handle: &Handle, what: &str, body: impl FnOnce() -> R) -> Option<R> {
+        keep_panics_quiet();
+        let result = catch_unwind(AssertUnwindSafe(body));
+        if result.is_err() {
+            self.caught.set(self.caught.get() + 1);
+            let (message, place) =
+                LAST_PANIC.take().unwrap_or_else(|| ("unknown".to_owned(), "an unknown place".to_owned()));
+            let mut places = self.places.borrow_mut();
+            if places.len() < PLACES_MAX && places.insert(place.clone()) {
+                let text = format!("panic in {what}: {message} ({place}); logged once, the module goes on");
+                handle.log(Level::Err, &text);
+            }
+        }
+        result.ok()
+    }
+}
+
+/// The default hook writes a backtrace to the broker's standard error: keep message and place for the log instead.
+/// The hook belongs to this shared object's own copy of the standard library, so no other module is affected.
+fn keep_panics_quiet() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        std::panic::set_hook(Box::new(|info| {
+            let payload = info.payload();
+            let message = payload
+                .downcast_ref::<&str>()
+                .map(|text| (*text).to_owned())
+                .or_else(|| payload.downcast_ref::<String>().cloned())
+                .unwrap_or_else(|| "no message".to_owned());
+            let place = info.location().map_or_else(String::new, ToString::to_string);
+            LAST_PANIC.set(Some((message, place)));
+        }));
+    });
+}
+
+unsafe extern "C" {
+    fn pthread_setcancelstate(state: c_int, old: *mut c_int) -> c_int;
+}
+
+/// glibc's values, the same on every Linux.
+const PTHREAD_CANCEL_ENABLE: c_int = 0;
+const PTHREAD_CANCEL_DISABLE: c_int = 1;
+
+/// Holds thread cancellation back while it lives: our frames own things, and a forced unwind must not meet them.
+pub(crate) struct NoCancel {
+    before: c_int,
+}
+
+impl NoCancel {
+    pub(crate) fn new() -> Self {
+        NoCancel { before: set_cancel(PTHREAD_CANCEL_DISABLE) }
+    }
+}
+
+impl Drop for NoCancel {
+    fn drop(&mut self) {
+        set_cancel(self.before);
+    }
+}
+
+fn set_cancel(state: c_int) -> c_int {
+    let mut before = PTHREAD_CANCEL_DISABLE;
+    // SAFETY: one of the two states, and a valid place for the old one; it is no cancellation point itself.
+    unsafe { pthread_setcancelstate(state, &mut before) };
+    before
+}
+
+/// Lets the thread be cancelled from here on. Only for a frame that owns nothing.
+pub(crate) fn allow_cancel() {
+    set_cancel(PTHREAD_CANCEL_ENABLE);
+}
+
+/// The opposite of [`allow_cancel`].
+pub(crate) fn forbid_cancel() {
+    set_cancel(PTHREAD_CANCEL_DISABLE);
+}

@@ -1,0 +1,141 @@
+//! Watchers: what a reactor calls, and when.
+
+use crate::boundary::NoCancel;
+use crate::error::{Error, Result};
+use crate::handle::Handle;
+use flux_sys::{Loaded, flux_reactor_t, flux_watcher_t};
+use std::cell::RefCell;
+use std::ffi::{c_int, c_void};
+use std::os::fd::RawFd;
+use std::ptr::NonNull;
+use std::rc::Rc;
+use std::time::Duration;
+
+/// What a descriptor is watched for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Interest {
+    /// It can be read.
+    Read,
+    /// It can be written.
+    Write,
+}
+
+/// What a watcher calls. Shared, so that a watcher may be dropped from inside its own callback.
+struct Callback {
+    /// Runs the body and contains its panics; the argument is libflux's `revents`.
+    body: RefCell<Box<dyn FnMut(c_int)>>,
+}
+
+/// A timer, a descriptor or a phase of the reactor being watched; stopped and freed when dropped.
+pub struct Watcher {
+    raw: NonNull<flux_watcher_t>,
+    libflux: &'static Loaded,
+    /// Keeps what `raw` points to as its argument.
+    _callback: Rc<Callback>,
+}
+
+impl Watcher {
+    /// Calls `body` `after` that time and, unless `repeat` is zero, every `repeat` from then on.
+    pub(crate) fn timer(
+        handle: &Handle,
+        after: Duration,
+        repeat: Duration,
+        body: impl FnMut(c_int) + 'static,
+    ) -> Result<Self> {
+        let (libflux, reactor) = (handle.libflux(), reactor_of(handle)?);
+        // SAFETY: a live reactor, the trampoline and the argument that it expects.
+        Self::create(handle, "timer", body, |arg| unsafe {
+            libflux.flux_timer_watcher_create(
+                reactor.as_ptr(),
+                after.as_secs_f64(),
+                repeat.as_secs_f64(),
+                Some(call),
+                arg,
+            )
+        })
+    }
+
+    /// Calls `body` whenever `fd` is ready for `interest`.
+    pub(crate) fn fd(
+        handle: &Handle,
+        fd: RawFd,
+        interest: Interest,
+        body: impl FnMut(c_int) + 'static,
+    ) -> Result<Self> {
+        let (libflux, reactor) = (handle.libflux(), reactor_of(handle)?);
+        let events = match interest {
+            Interest::Read => flux_sys::FLUX_POLLIN,
+            Interest::Write => flux_sys::FLUX_POLLOUT,
+        };
+        // SAFETY: a live reactor, the trampoline and the argument that it expects.
+        Self::create(handle, "descriptor", body, |arg| unsafe {
+            libflux.flux_fd_watcher_create(reactor.as_ptr(), fd, events as c_int, Some(call), arg)
+        })
+    }
+
+    fn create(
+        handle: &Handle,
+        what: &str,
+        body: impl FnMut(c_int) + 'static,
+        make: impl FnOnce(*mut c_void) -> *mut flux_watcher_t,
+    ) -> Result<Self> {
+        let libflux = handle.libflux();
+        let callback = Rc::new(Callback { body: RefCell::new(Box::new(body)) });
+        let raw = make(Rc::as_ptr(&callback).cast_mut().cast());
+        let raw = NonNull::new(raw).ok_or_else(|| Error::last(libflux, &format!("watching a {what}")))?;
+        // SAFETY: just created.
+        unsafe { libflux.flux_watcher_start(raw.as_ptr()) };
+        Ok(Watcher { raw, libflux, _callback: callback })
+    }
+
+    /// Sets a timer anew: it fires `after` that time, and every `repeat` then unless that is zero.
+    pub fn reset_timer(&self, after: Duration, repeat: Duration) {
+        // SAFETY: a live watcher. On one that is no timer libflux does nothing.
+        unsafe {
+            self.libflux.flux_watcher_stop(self.raw.as_ptr());
+            self.libflux.flux_timer_watcher_reset(
+                self.raw.as_ptr(),
+                after.as_secs_f64(),
+                repeat.as_secs_f64(),
+            );
+            self.libflux.flux_watcher_start(self.raw.as_ptr());
+        }
+    }
+
+    /// Lets the reactor end although this watcher is still active.
+    pub fn unreference(&self) {
+        // SAFETY: a live watcher.
+        unsafe { self.libflux.flux_watcher_unref(self.raw.as_ptr()) };
+    }
+}
+
+impl Drop for Watcher {
+    fn drop(&mut self) {
+        // SAFETY: live until here; a watcher holds a reference to its reactor, so this is right even after the
+        // handle is closed.
+        unsafe { self.libflux.flux_watcher_destroy(self.raw.as_ptr()) };
+    }
+}
+
+/// The reactor of a handle, created with the first call.
+pub(crate) fn reactor_of(handle: &Handle) -> Result<NonNull<flux_reactor_t>> {
+    let libflux = handle.libflux();
+    // SAFETY: a live handle.
+    NonNull::new(unsafe { libflux.flux_get_reactor(handle.raw()) })
+        .ok_or_else(|| Error::last(libflux, "asking for the reactor"))
+}
+
+/// Where C enters.
+unsafe extern "C" fn call(_: *mut flux_reactor_t, _: *mut flux_watcher_t, revents: c_int, arg: *mut c_void) {
+    let _no_cancel = NoCancel::new();
+    // SAFETY: the argument is the callback of the watcher that is firing, alive at this moment. The reference
+    // counted here keeps it until we return, even when the body drops the watcher.
+    let callback = unsafe {
+        Rc::increment_strong_count(arg.cast::<Callback>());
+        Rc::from_raw(arg.cast::<Callback>().cast_const())
+    };
+    // Busy only when the body runs a reactor that fires the same watcher again: then this turn is skipped.
+    if let Ok(mut body) = callback.body.try_borrow_mut() {
+        body(revents);
+    }
+}
