@@ -46,6 +46,7 @@
 
 mod boundary;
 mod error;
+mod fsd;
 mod handle;
 mod message;
 mod method;
@@ -54,6 +55,7 @@ mod reactor;
 mod rpc;
 
 pub use error::{Error, Result};
+pub use fsd::parse_duration;
 pub use handle::{Client, Handle, Level, Node};
 pub use message::{Event, KeptRequest, Request};
 pub use method::{Answer, Method, Role};
