@@ -6,7 +6,7 @@ use crate::handle::{Handle, Level, Node, c_string};
 use crate::message::{Event, KeptRequest, Request};
 use crate::method::{Call, Method};
 use crate::reactor::{Interest, Watcher, reactor_of};
-use crate::rpc::{Payload, PendingRpc, Reply};
+use crate::rpc::{Future, Payload, PendingRpc, Reply};
 use flux_sys::{Loaded, flux_match, flux_msg_handler_t, flux_msg_t, flux_reactor_t, flux_t};
 use std::cell::{Cell, RefCell};
 use std::ffi::{CStr, c_char, c_int, c_void};
@@ -141,9 +141,31 @@ impl<T: 'static> Scope<T> {
         timeout: Option<Duration>,
         continuation: impl FnOnce(&mut T, &Scope<T>, Result<Reply>) + 'static,
     ) -> Result<PendingRpc> {
-        let (core, what) = (self.core()?, format!("the response to {topic}"));
-        let weak = self.core.clone();
-        PendingRpc::send(&self.handle, &core.alive, topic, payload, node, timeout, move |reply| {
+        let future = Future::request(&self.handle, topic, payload, node, 0)?;
+        self.await_with(future, format!("the response to {topic}"), timeout, continuation)
+    }
+
+    /// Publishes an event, with a JSON object or nothing; `continuation` learns whether it went out.
+    pub fn publish(
+        &self,
+        topic: &str,
+        payload: Option<&serde_json::Value>,
+        timeout: Option<Duration>,
+        continuation: impl FnOnce(&mut T, &Scope<T>, Result<Reply>) + 'static,
+    ) -> Result<PendingRpc> {
+        let future = Future::publication(&self.handle, topic, payload)?;
+        self.await_with(future, format!("the publication of {topic}"), timeout, continuation)
+    }
+
+    fn await_with(
+        &self,
+        future: Future,
+        what: String,
+        timeout: Option<Duration>,
+        continuation: impl FnOnce(&mut T, &Scope<T>, Result<Reply>) + 'static,
+    ) -> Result<PendingRpc> {
+        let (core, weak) = (self.core()?, self.core.clone());
+        PendingRpc::await_with(future, &core.alive, timeout, move |reply| {
             if let Some(core) = weak.upgrade() {
                 core.enter(&what, |module, scope| continuation(module, scope, reply));
             }

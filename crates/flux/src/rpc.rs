@@ -70,16 +70,6 @@ impl Handle {
     pub fn tell(&self, topic: &str, payload: Payload<'_>, node: Node) -> Result<()> {
         Future::request(self, topic, payload, node, flux_sys::FLUX_RPC_NORESPONSE).map(drop)
     }
-
-    /// Publishes an event, with a JSON object or nothing, and waits for nothing.
-    pub fn publish(&self, topic: &str, payload: Option<&Value>) -> Result<()> {
-        let topic_c = c_string(topic, "event topic")?;
-        let text = payload.map(|value| c_string(&value.to_string(), "event payload")).transpose()?;
-        let text = text.as_ref().map_or(ptr::null(), |text| text.as_ptr());
-        // SAFETY: a live handle and C strings (or null for no payload).
-        let raw = unsafe { self.libflux().flux_event_publish(self.raw(), topic_c.as_ptr(), 0, text) };
-        Future::own(self, raw, || format!("publishing {topic}")).map(drop)
-    }
 }
 
 impl Rpc<'_> {
@@ -93,13 +83,19 @@ impl Rpc<'_> {
 }
 
 /// An owned `flux_future_t`.
-struct Future {
+pub(crate) struct Future {
     raw: NonNull<flux_future_t>,
     libflux: &'static Loaded,
 }
 
 impl Future {
-    fn request(handle: &Handle, topic: &str, payload: Payload<'_>, node: Node, flags: u32) -> Result<Self> {
+    pub(crate) fn request(
+        handle: &Handle,
+        topic: &str,
+        payload: Payload<'_>,
+        node: Node,
+        flags: u32,
+    ) -> Result<Self> {
         let topic_c = c_string(topic, "topic")?;
         let text = match payload {
             Payload::Json(value) => Some(c_string(&value.to_string(), "payload")?),
@@ -120,6 +116,16 @@ impl Future {
             },
         };
         Self::own(handle, raw, || format!("sending {topic}"))
+    }
+
+    /// The publication of an event with a JSON object or nothing; fulfilled when rank 0 has given it its sequence.
+    pub(crate) fn publication(handle: &Handle, topic: &str, payload: Option<&Value>) -> Result<Self> {
+        let topic_c = c_string(topic, "event topic")?;
+        let text = payload.map(|value| c_string(&value.to_string(), "event payload")).transpose()?;
+        let text = text.as_ref().map_or(ptr::null(), |text| text.as_ptr());
+        // SAFETY: a live handle and C strings (or null for no payload); all are copied.
+        let raw = unsafe { handle.libflux().flux_event_publish(handle.raw(), topic_c.as_ptr(), 0, text) };
+        Self::own(handle, raw, || format!("publishing {topic}"))
     }
 
     fn own(handle: &Handle, raw: *mut flux_future_t, doing: impl Fn() -> String) -> Result<Self> {
@@ -184,17 +190,13 @@ pub struct PendingRpc {
 }
 
 impl PendingRpc {
-    /// Sends the request; `continuation` gets the response, or `ETIMEDOUT` after `timeout`.
-    pub(crate) fn send(
-        handle: &Handle,
+    /// Hands the outcome of `future` to `continuation`, or `ETIMEDOUT` after `timeout`.
+    pub(crate) fn await_with(
+        future: Future,
         alive: &Rc<()>,
-        topic: &str,
-        payload: Payload<'_>,
-        node: Node,
         timeout: Option<Duration>,
         continuation: impl FnOnce(Result<Reply>) + 'static,
     ) -> Result<Self> {
-        let future = Future::request(handle, topic, payload, node, 0)?;
         let (raw, libflux) = (future.raw, future.libflux);
         let pending = Rc::new(Pending {
             future: RefCell::new(Some(future)),
@@ -206,7 +208,7 @@ impl PendingRpc {
         // SAFETY: a live future, the trampoline and the argument that it expects.
         match unsafe { libflux.flux_future_then(raw.as_ptr(), seconds, Some(ready), arg) } {
             0 => Ok(PendingRpc { pending }),
-            _ => Err(Error::last(libflux, &format!("awaiting the response to {topic}"))),
+            _ => Err(Error::last(libflux, "awaiting a response")),
         }
     }
 }

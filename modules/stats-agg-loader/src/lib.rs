@@ -50,8 +50,10 @@ fn implementation_or_log(h: *mut flux_t) -> Option<ModMain> {
 fn implementation() -> Result<ModMain, String> {
     let link = own_path()?.with_file_name(LINK);
     let advice = "install both files together (cargo xtask install)";
-    let path = link.canonicalize().map_err(|error| format!("not loaded: {}: {error}; {advice}", link.display()))?;
-    let c_path = CString::new(path.as_os_str().as_bytes()).map_err(|_| "not loaded: path with a NUL".to_owned())?;
+    let path =
+        link.canonicalize().map_err(|error| format!("not loaded: {}: {error}; {advice}", link.display()))?;
+    let c_path =
+        CString::new(path.as_os_str().as_bytes()).map_err(|_| "not loaded: path with a NUL".to_owned())?;
     // SAFETY: the implementation's initialisers are those of a Rust cdylib: none with preconditions. It is never
     // closed: it is linked nodelete.
     let library = unsafe { libc::dlopen(c_path.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
@@ -85,6 +87,10 @@ fn dlerror() -> String {
     // SAFETY: null, or a C string that lives until the thread's next dl call; copied at once.
     unsafe {
         let text = libc::dlerror();
-        if text.is_null() { "unknown error".to_owned() } else { CStr::from_ptr(text).to_string_lossy().into_owned() }
+        if text.is_null() {
+            "unknown error".to_owned()
+        } else {
+            CStr::from_ptr(text).to_string_lossy().into_owned()
+        }
     }
 }

@@ -1,0 +1,200 @@
+//! What an admin can set: `key=value` arguments and the TOML table `[stats-agg]`, the same keys in both.
+
+use flux::{Error, parse_duration};
+use serde_json::Value;
+use std::fmt;
+use std::time::Duration;
+
+/// The shortest period: below it the service would measure itself.
+const PERIOD_MIN: Duration = Duration::from_millis(100);
+const PERIOD_MAX: Duration = Duration::from_secs(3600);
+const HISTORY_MAX: Duration = Duration::from_secs(86_400);
+const SERIES_MIN: u64 = 100;
+const SERIES_MAX: u64 = 1_000_000;
+
+/// The keys, as they are named in errors.
+const KEYS: &str = "period, probe, history, max-series, guest-query";
+
+/// Where the numbers of a module's reactor come from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ProbeMode {
+    /// libflux's reactors are hooked, and /proc is read beside them.
+    Attach,
+    /// /proc alone.
+    Proc,
+    /// Nothing.
+    Off,
+}
+
+impl fmt::Display for ProbeMode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            ProbeMode::Attach => "attach",
+            ProbeMode::Proc => "proc",
+            ProbeMode::Off => "off",
+        })
+    }
+}
+
+/// The settings in force.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Config {
+    /// How often this rank sends a batch upstream.
+    pub(crate) period: Duration,
+    pub(crate) probe: ProbeMode,
+    /// How long the root keeps recent periods.
+    pub(crate) history: Duration,
+    /// Series that this rank keeps, its subtree's included.
+    pub(crate) max_series: usize,
+    /// Whether others than the instance owner may query.
+    pub(crate) guest_query: bool,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Config {
+            period: Duration::from_secs(2),
+            probe: ProbeMode::Attach,
+            history: Duration::from_secs(600),
+            max_series: 20_000,
+            guest_query: false,
+        }
+    }
+}
+
+impl Config {
+    /// The table `[stats-agg]` of `instance`, the whole configuration of the instance, with `arguments` on top.
+    pub(crate) fn new(instance: &Value, arguments: &[String]) -> Result<Self, Error> {
+        let mut config = Config::default();
+        match instance.get("stats-agg") {
+            None | Some(Value::Null) => {}
+            Some(Value::Object(table)) => {
+                for (key, value) in table {
+                    config.set(key, &text(key, value)?).map_err(|error| in_table(&error))?;
+                }
+            }
+            Some(_) => return Err(Error::invalid("[stats-agg] must be a table")),
+        }
+        for argument in arguments {
+            let (key, value) = argument.split_once('=').ok_or_else(|| {
+                Error::invalid(format!("{argument}: expected key=value, where key is one of {KEYS}"))
+            })?;
+            config.set(key, value)?;
+        }
+        Ok(config)
+    }
+
+    fn set(&mut self, key: &str, value: &str) -> Result<(), Error> {
+        match key {
+            "period" => self.period = between(key, value, PERIOD_MIN, PERIOD_MAX)?,
+            "probe" => {
+                self.probe = match value {
+                    "attach" => ProbeMode::Attach,
+                    "proc" => ProbeMode::Proc,
+                    "off" => ProbeMode::Off,
+                    _ => return Err(Error::invalid(format!("probe={value}: expected attach, proc or off"))),
+                }
+            }
+            "history" => self.history = between(key, value, Duration::ZERO, HISTORY_MAX)?,
+            "max-series" => {
+                let range = SERIES_MIN..=SERIES_MAX;
+                let series = value.parse().ok().filter(|series| range.contains(series)).ok_or_else(|| {
+                    let form = format!("a whole number, {SERIES_MIN} to {SERIES_MAX}");
+                    Error::invalid(format!("max-series={value}: expected {form}"))
+                })?;
+                self.max_series = usize::try_from(series).unwrap_or(usize::MAX);
+            }
+            "guest-query" => {
+                self.guest_query = match value {
+                    "true" => true,
+                    "false" => false,
+                    _ => return Err(Error::invalid(format!("guest-query={value}: expected true or false"))),
+                }
+            }
+            _ => return Err(Error::invalid(format!("{key}={value}: unknown key; allowed: {KEYS}"))),
+        }
+        Ok(())
+    }
+}
+
+/// A TOML value as the text that an argument would have.
+fn text(key: &str, value: &Value) -> Result<String, Error> {
+    match value {
+        Value::String(text) => Ok(text.clone()),
+        Value::Number(number) => Ok(number.to_string()),
+        Value::Bool(flag) => Ok(flag.to_string()),
+        _ => Err(Error::invalid(format!(
+            "[stats-agg] {key}: expected a string, a number or a boolean, not {value}"
+        ))),
+    }
+}
+
+fn in_table(error: &Error) -> Error {
+    Error::new(error.errnum(), format!("[stats-agg] {error}"))
+}
+
+fn between(key: &str, value: &str, min: Duration, max: Duration) -> Result<Duration, Error> {
+    let duration = parse_duration(key, value)?;
+    if duration < min || duration > max {
+        let (min, max) = (min.as_secs_f64(), max.as_secs_f64());
+        return Err(Error::invalid(format!("{key}={value}: expected a duration from {min}s to {max}s")));
+    }
+    Ok(duration)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn with(instance: Value, arguments: &[&str]) -> Result<Config, Error> {
+        Config::new(&instance, &arguments.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn nothing_set_is_the_documented_default() {
+        let config = with(json!({ "resource": {} }), &[]).unwrap();
+        assert_eq!(config, Config::default());
+        assert_eq!((config.period.as_secs(), config.probe), (2, ProbeMode::Attach));
+    }
+
+    #[test]
+    fn arguments_win_over_the_table() {
+        let instance =
+            json!({"stats-agg": {"period": "5s", "probe": "proc", "max-series": 1000, "guest-query": true}});
+        let config = with(instance, &["period=500ms"]).unwrap();
+        assert_eq!((config.period.as_millis(), config.probe), (500, ProbeMode::Proc));
+        assert_eq!((config.max_series, config.guest_query), (1000, true));
+    }
+
+    #[test]
+    fn a_wrong_setting_is_refused_with_key_value_and_what_is_allowed() {
+        for (word, said) in [
+            ("period=abc", "period=abc: expected a duration"),
+            ("period=-1", "period=-1: expected a duration"),
+            ("period=0", "period=0: expected a duration from 0.1s to 3600s"),
+            ("probe=magic", "probe=magic: expected attach, proc or off"),
+            ("nonsense=1", "nonsense=1: unknown key; allowed: period, probe, history"),
+            ("nonsense", "nonsense: expected key=value, where key is one of period"),
+            ("max-series=-5", "max-series=-5: expected a whole number, 100 to 1000000"),
+            ("guest-query=maybe", "guest-query=maybe: expected true or false"),
+            ("history=2d", "history=2d: expected a duration from 0s to 86400s"),
+        ] {
+            let error = with(json!({}), &[word]).unwrap_err().to_string();
+            assert!(error.starts_with(said), "{word}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_wrong_table_says_that_it_is_the_table() {
+        for (table, said) in [
+            (json!({"period": "abc"}), "[stats-agg] period=abc: expected a duration"),
+            (json!({"perriod": "1s"}), "[stats-agg] perriod=1s: unknown key"),
+            (json!({"probe": ["attach"]}), "[stats-agg] probe: expected a string"),
+            (json!("x"), "[stats-agg] must be a table"),
+        ] {
+            let error = with(json!({ "stats-agg": table }), &[]).unwrap_err().to_string();
+            assert!(error.starts_with(said), "{error}");
+        }
+    }
+}

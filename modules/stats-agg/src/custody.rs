@@ -1,0 +1,111 @@
+//! What survives a reload of the module: the node's totals and what it has in custody, in a file of the rundir.
+//!
+//! The file exists from an unload to the next load. Taking it removes it first, so that nothing is ever counted twice;
+//! it names the broker process that wrote it, since a rundir may outlive a broker, whose totals end with it.
+
+use std::fs::{self, OpenOptions, Permissions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::path::PathBuf;
+
+/// The first line, with the broker that wrote the rest.
+const HEADER: &str = "flux-stats custody 1";
+/// What a file may hold: a guard against taking something else for one.
+const BYTES_MAX: u64 = 1 << 30;
+
+/// The place of one module's custody on one rank.
+pub(crate) struct CustodyFile {
+    path: PathBuf,
+    /// The broker process: its pid and when it started.
+    broker: String,
+}
+
+impl CustodyFile {
+    /// All brokers of a test instance share one rundir, and a module may be loaded under several names: both are in
+    /// the file's name.
+    pub(crate) fn new(rundir: &str, name: &str, rank: u32, broker_pid: i32) -> Self {
+        let path = PathBuf::from(rundir).join(format!("{name}.{rank}.custody"));
+        CustodyFile { path, broker: format!("{broker_pid} {}", start_time(broker_pid).unwrap_or_default()) }
+    }
+
+    /// Takes what was left, if this broker left it. `Ok(None)`: nothing, or another broker's (which is removed).
+    pub(crate) fn take(&self) -> io::Result<Option<Vec<u8>>> {
+        let mut file = match OpenOptions::new().read(true).custom_flags(libc::O_NOFOLLOW).open(&self.path) {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        // Gone before it is used: whatever happens next, nobody takes it again.
+        fs::remove_file(&self.path)?;
+        let mut bytes = Vec::new();
+        file.by_ref().take(BYTES_MAX).read_to_end(&mut bytes)?;
+        let header = format!("{HEADER} {}\n", self.broker);
+        Ok(bytes.strip_prefix(header.as_bytes()).map(<[u8]>::to_vec))
+    }
+
+    /// Leaves `bytes` for the next load.
+    pub(crate) fn leave(&self, bytes: &[u8]) -> io::Result<()> {
+        let temporary = self.path.with_extension("custody.new");
+        // A leftover is ours alone to remove: the rundir belongs to the instance owner.
+        match fs::remove_file(&temporary) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&temporary)?;
+        file.set_permissions(Permissions::from_mode(0o600))?;
+        write!(file, "{HEADER} {}\n", self.broker)?;
+        file.write_all(bytes)?;
+        fs::rename(&temporary, &self.path)
+    }
+}
+
+/// When a process started, in clock ticks since boot: field 22 of /proc/PID/stat (proc(5)).
+fn start_time(pid: i32) -> Option<u64> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The command, field 2, is in parentheses and may hold anything: count from its end.
+    stat.rsplit_once(')')?.1.split_ascii_whitespace().nth(19)?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn here(folder: &tempfile::TempDir, rank: u32) -> CustodyFile {
+        CustodyFile::new(folder.path().to_str().unwrap(), "stats-agg", rank, std::process::id() as i32)
+    }
+
+    #[test]
+    fn what_was_left_is_taken_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = here(&folder, 0);
+        assert_eq!(file.take().unwrap(), None);
+        file.leave(b"first").unwrap();
+        file.leave(b"second\n\0").unwrap();
+        assert_eq!(here(&folder, 1).take().unwrap(), None);
+        assert_eq!(file.take().unwrap().as_deref(), Some(&b"second\n\0"[..]));
+        assert_eq!(file.take().unwrap(), None);
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn another_broker_s_custody_is_not_taken() {
+        let folder = tempfile::tempdir().unwrap();
+        here(&folder, 0).leave(b"old").unwrap();
+        let parent = CustodyFile::new(folder.path().to_str().unwrap(), "stats-agg", 0, 1);
+        assert_eq!(parent.take().unwrap(), None);
+    }
+
+    #[test]
+    fn only_the_owner_can_read_it_and_no_link_is_followed() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = here(&folder, 0);
+        file.leave(b"x").unwrap();
+        assert_eq!(fs::metadata(&file.path).unwrap().permissions().mode() & 0o777, 0o600);
+        let target = folder.path().join("target");
+        fs::write(&target, "precious").unwrap();
+        fs::remove_file(&file.path).unwrap();
+        std::os::unix::fs::symlink(&target, &file.path).unwrap();
+        assert!(file.take().is_err());
+        assert_eq!(fs::read_to_string(&target).unwrap(), "precious");
+    }
+}
