@@ -30,7 +30,7 @@ impl CustodyFile {
 
     /// Takes what was left, if this broker left it. `Ok(None)`: nothing, or another broker's (which is removed).
     pub(crate) fn take(&self) -> io::Result<Option<Vec<u8>>> {
-        let mut file = match OpenOptions::new().read(true).custom_flags(libc::O_NOFOLLOW).open(&self.path) {
+        let file = match OpenOptions::new().read(true).custom_flags(libc::O_NOFOLLOW).open(&self.path) {
             Ok(file) => file,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(error),
@@ -38,7 +38,7 @@ impl CustodyFile {
         // Gone before it is used: whatever happens next, nobody takes it again.
         fs::remove_file(&self.path)?;
         let mut bytes = Vec::new();
-        file.by_ref().take(BYTES_MAX).read_to_end(&mut bytes)?;
+        Read::take(file, BYTES_MAX).read_to_end(&mut bytes)?;
         let header = format!("{HEADER} {}\n", self.broker);
         Ok(bytes.strip_prefix(header.as_bytes()).map(<[u8]>::to_vec))
     }
