@@ -1,0 +1,58 @@
+//! The heart of flux-stats: series, batches, custody, coverage and query, as a state machine.
+//!
+//! A [`Node`] is one rank's part of the tree. It knows nothing of Flux, sockets, threads or clocks: time comes in as
+//! [`Now`], what others sent comes in as bytes, and what is to be sent comes out as [`Transmit`]. The module
+//! `stats-agg` gives it a handle, `stats-sim` gives it a simulated network.
+//!
+//! Its laws: flows (counters, timers) are conserved: at all times, what was recorded on all ranks equals what is in
+//! the root's totals plus what is in some node's custody, a batch being in the sender's custody until the receiver
+//! has acknowledged it, and its identity making a repeat harmless. States (gauges) are replaced, and expire when
+//! their rank is silent. Every answer says which ranks it covers.
+//!
+//! ```
+//! use stats_core::{Amount, Key, Kind, Node, NodeConfig, Now, Query, Unit};
+//! use std::time::Duration;
+//!
+//! let config = |rank, level| NodeConfig {
+//!     rank, level, size: 2, max_level: 1, epoch: 7 + u64::from(rank), period: Duration::from_secs(2), max_series: 100,
+//! };
+//! let now = Now { mono_ns: 0, wall_ns: 0 };
+//! let (mut root, mut leaf) = (Node::new(config(0, 0), now), Node::new(config(1, 1), now));
+//!
+//! let wakeups = Key::new("modules.kvs.wakeups", &[], Kind::Counter, Unit::None).unwrap();
+//! let id = leaf.declare(wakeups).unwrap();
+//! leaf.add(id, Amount::whole(42));
+//!
+//! let later = Now { mono_ns: leaf.next_deadline_ns(), wall_ns: leaf.next_deadline_ns() };
+//! leaf.tick(later);
+//! let transmit = leaf.poll_transmit().unwrap();
+//! let receipt = root.handle_merge(later, &transmit.payload).unwrap();
+//! leaf.handle_response(transmit.token, Ok(&receipt));
+//!
+//! let answer = root.answer(&Query::default(), later);
+//! assert_eq!(answer["series"][0]["total"], 42);
+//! assert_eq!(answer["ranks"]["covered"], "0-1");
+//! ```
+#![forbid(unsafe_code)]
+
+mod amount;
+mod batch;
+mod idset;
+mod marks;
+mod node;
+mod query;
+mod schedule;
+mod series;
+mod sketch;
+mod value;
+mod wire;
+
+pub use amount::Amount;
+pub use idset::{IdSet, ParseIdSetError};
+pub use node::{Events, MergeRefused, Node, NodeConfig, SendFailure, Transmit};
+pub use query::{Query, QueryError};
+pub use schedule::Now;
+pub use series::{Key, Kind, NAME_MAX, RESERVED, Refused, SeriesId, TAG_MAX, TAGS_MAX, Unit};
+pub use sketch::{RELATIVE_ERROR, Sketch};
+pub use value::{Peak, Samples, States};
+pub use wire::DecodeError;

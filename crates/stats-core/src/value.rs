@@ -1,0 +1,217 @@
+//! The values of series and the laws by which they merge. Flows add: merging is associative and commutative and has
+//! an identity, to the byte, since everything inside is an integer. States are replaced; what a subtree's states are
+//! merged to follows the same laws.
+
+use crate::amount::Amount;
+use crate::sketch::Sketch;
+use crate::wire::{DecodeError, Reader, Writer};
+
+/// Samples: how many, their sum and sum of squares, the extremes, and the distribution. Samples are whole numbers of
+/// the series' unit (nanoseconds, say).
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Samples {
+    count: u64,
+    sum: u128,
+    sum_of_squares: u128,
+    /// Meaningless while there are none.
+    min: u64,
+    max: u64,
+    sketch: Sketch,
+}
+
+impl Samples {
+    /// Counts `sample` `times` times.
+    pub fn add(&mut self, sample: u64, times: u64) {
+        if times == 0 {
+            return;
+        }
+        self.extremes(self.count == 0, sample, sample);
+        let (sample_wide, times_wide) = (u128::from(sample), u128::from(times));
+        self.count = self.count.saturating_add(times);
+        self.sum = self.sum.saturating_add(sample_wide.saturating_mul(times_wide));
+        let square = sample_wide.saturating_mul(sample_wide);
+        self.sum_of_squares = self.sum_of_squares.saturating_add(square.saturating_mul(times_wide));
+        self.sketch.add(sample, times);
+    }
+
+    fn extremes(&mut self, first: bool, min: u64, max: u64) {
+        self.min = if first { min } else { self.min.min(min) };
+        self.max = if first { max } else { self.max.max(max) };
+    }
+
+    /// Adds all of `other`.
+    pub fn merge(&mut self, other: &Samples) {
+        if other.count == 0 {
+            return;
+        }
+        self.extremes(self.count == 0, other.min, other.max);
+        self.count = self.count.saturating_add(other.count);
+        self.sum = self.sum.saturating_add(other.sum);
+        self.sum_of_squares = self.sum_of_squares.saturating_add(other.sum_of_squares);
+        self.sketch.merge(&other.sketch);
+    }
+
+    /// How many there are.
+    pub fn count(&self) -> u64 {
+        self.count
+    }
+
+    /// Their sum.
+    pub fn sum(&self) -> u128 {
+        self.sum
+    }
+
+    /// The least and the greatest; `None` when there are none.
+    pub fn range(&self) -> Option<(u64, u64)> {
+        (self.count > 0).then_some((self.min, self.max))
+    }
+
+    /// See [`Sketch::quantile`], held between the extremes, which are exact.
+    pub fn quantile(&self, q: f64) -> Option<f64> {
+        Some(self.sketch.quantile(q)?.clamp(self.min as f64, self.max as f64))
+    }
+
+    pub(crate) fn encode(&self, out: &mut Writer) {
+        out.uint(self.count);
+        if self.count > 0 {
+            out.wide(self.sum);
+            out.wide(self.sum_of_squares);
+            out.uint(self.min);
+            out.uint(self.max - self.min);
+            self.sketch.encode(out);
+        }
+    }
+
+    pub(crate) fn decode(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        let count = from.uint()?;
+        if count == 0 {
+            return Ok(Samples::default());
+        }
+        let (sum, sum_of_squares, min) = (from.wide()?, from.wide()?, from.uint()?);
+        let max = min.checked_add(from.uint()?).ok_or(DecodeError::Malformed("extreme beyond 64 bits"))?;
+        let sketch = Sketch::decode(from)?;
+        if sketch.count() != count {
+            return Err(DecodeError::Malformed("a sketch of another number of samples"));
+        }
+        Ok(Samples { count, sum, sum_of_squares, min, max, sketch })
+    }
+}
+
+/// The highest rate of a flow among ranks, and whose it is.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Peak {
+    /// Per second.
+    pub rate: Amount,
+    /// The rank; of two with the same rate the lower.
+    pub rank: u32,
+}
+
+impl Peak {
+    pub(crate) fn merge(&mut self, other: Peak) {
+        if other.rate > self.rate || (other.rate == self.rate && other.rank < self.rank) {
+            *self = other;
+        }
+    }
+}
+
+/// The states of one series on several ranks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct States {
+    /// How many ranks.
+    pub count: u64,
+    /// Their sum.
+    pub sum: Amount,
+    /// The least, and its rank.
+    pub min: (Amount, u32),
+    /// The greatest, and its rank; of two equal ones the lower.
+    pub max: (Amount, u32),
+}
+
+impl States {
+    /// One rank's state.
+    pub fn of(value: Amount, rank: u32) -> Self {
+        States { count: 1, sum: value, min: (value, rank), max: (value, rank) }
+    }
+
+    /// These and `other`'s.
+    pub fn merged(self, other: States) -> Self {
+        let later = |a: (Amount, u32), b: (Amount, u32)| b.0 > a.0 || (b.0 == a.0 && b.1 < a.1);
+        States {
+            count: self.count.saturating_add(other.count),
+            sum: self.sum.plus(other.sum),
+            min: self.min.min(other.min),
+            max: if later(self.max, other.max) { other.max } else { self.max },
+        }
+    }
+
+    pub(crate) fn encode(&self, out: &mut Writer) {
+        out.uint(self.count);
+        out.signed(self.max.0.parts());
+        out.uint(u64::from(self.max.1));
+        if self.count > 1 {
+            out.signed(self.sum.parts());
+            out.signed(self.min.0.parts());
+            out.uint(u64::from(self.min.1));
+        }
+    }
+
+    pub(crate) fn decode(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        let count = from.uint()?;
+        let amount = |from: &mut Reader<'_>| from.signed().map(Amount::from_parts);
+        let max = (amount(from)?, from.u32()?);
+        match count {
+            0 => Err(DecodeError::Malformed("a state of no rank")),
+            1 => Ok(States::of(max.0, max.1)),
+            _ => Ok(States { count, sum: amount(from)?, min: (amount(from)?, from.u32()?), max }),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn samples() -> impl Strategy<Value = Samples> {
+        proptest::collection::vec((any::<u32>(), 1_u64..5), 0..20).prop_map(|pairs| {
+            let mut samples = Samples::default();
+            pairs.into_iter().for_each(|(sample, times)| samples.add(u64::from(sample), times));
+            samples
+        })
+    }
+
+    fn states() -> impl Strategy<Value = States> {
+        (any::<i32>(), 0_u32..8).prop_map(|(value, rank)| States::of(Amount::whole(i128::from(value)), rank))
+    }
+
+    fn bytes(samples: &Samples) -> Vec<u8> {
+        let mut out = Writer::new();
+        samples.encode(&mut out);
+        out.into_bytes()
+    }
+
+    proptest! {
+        #[test]
+        fn samples_merge_in_any_order_to_the_same_bytes(a in samples(), b in samples(), c in samples()) {
+            let sum = |parts: &[&Samples]| {
+                let mut sum = Samples::default();
+                parts.iter().for_each(|part| sum.merge(part));
+                sum
+            };
+            let left = sum(&[&sum(&[&a, &b]), &c]);
+            let right = sum(&[&a, &sum(&[&c, &b])]);
+            prop_assert_eq!(bytes(&left), bytes(&right));
+            prop_assert_eq!(sum(&[&a, &Samples::default()]), a.clone());
+            prop_assert_eq!(Samples::decode(&mut Reader::new(&bytes(&left))).unwrap(), left);
+        }
+
+        #[test]
+        fn states_merge_in_any_order(a in states(), b in states(), c in states()) {
+            prop_assert_eq!(a.merged(b).merged(c), c.merged(a).merged(b));
+            let merged = a.merged(b);
+            let mut out = Writer::new();
+            merged.encode(&mut out);
+            prop_assert_eq!(States::decode(&mut Reader::new(&out.into_bytes())).unwrap(), merged);
+        }
+    }
+}

@@ -1,0 +1,265 @@
+//! Whole trees of nodes on a virtual network: whatever happens to messages and modules, flows are conserved.
+
+use proptest::prelude::*;
+use serde_json::Value;
+use stats_core::{Amount, IdSet, Key, Kind, Node, NodeConfig, Now, Query, SendFailure, Unit};
+use std::time::Duration;
+
+const STEP_NS: u64 = 100_000_000;
+
+/// One rank: a module that is loaded, or what it left behind.
+struct Rank {
+    node: Option<Node>,
+    saved: Vec<u8>,
+    parent: usize,
+    pushed: i128,
+}
+
+struct Tree {
+    ranks: Vec<Rank>,
+    mono_ns: u64,
+    epochs: u64,
+}
+
+fn key(name: &str, kind: Kind) -> Key {
+    Key::new(name, &[], kind, Unit::None).unwrap()
+}
+
+impl Tree {
+    /// A tree in which rank r's parent is (r - 1) / fanout.
+    fn new(size: u32, fanout: u32) -> Self {
+        let parent = |rank: u32| (rank.saturating_sub(1) / fanout) as usize;
+        let ranks = (0..size).map(|rank| Rank { node: None, saved: vec![], parent: parent(rank), pushed: 0 });
+        let mut tree = Tree { ranks: ranks.collect(), mono_ns: 0, epochs: 0 };
+        (0..size as usize).for_each(|rank| tree.load(rank));
+        tree
+    }
+
+    fn now(&self) -> Now {
+        Now { mono_ns: self.mono_ns, wall_ns: 1_700_000_000_000_000_000 + self.mono_ns }
+    }
+
+    fn level(&self, mut rank: usize) -> u32 {
+        let mut level = 0;
+        while rank != 0 {
+            (rank, level) = (self.ranks[rank].parent, level + 1);
+        }
+        level
+    }
+
+    fn load(&mut self, rank: usize) {
+        self.epochs += 1;
+        let config = NodeConfig {
+            rank: rank as u32,
+            size: self.ranks.len() as u32,
+            level: self.level(rank),
+            max_level: self.level(self.ranks.len() - 1),
+            epoch: self.epochs * 1_000_003,
+            period: Duration::from_secs(2),
+            max_series: 50,
+        };
+        let (now, saved) = (self.now(), std::mem::take(&mut self.ranks[rank].saved));
+        let restored =
+            if saved.is_empty() { None } else { Some(Node::restore(config.clone(), now, &saved).unwrap()) };
+        self.ranks[rank].node = Some(restored.unwrap_or_else(|| Node::new(config, now)));
+    }
+
+    fn push(&mut self, rank: usize, amount: i128) {
+        let Some(node) = &mut self.ranks[rank].node else { return };
+        let id = node.declare(key("pushed", Kind::Counter)).unwrap();
+        node.add(id, Amount::whole(amount));
+        let own = node.declare(key(&format!("own.{}", rank % 7), Kind::Counter)).unwrap();
+        node.add(own, Amount::whole(1));
+        let gauge = node.declare(key("one", Kind::Gauge)).unwrap();
+        node.set(gauge, Some(Amount::whole(1)));
+        self.ranks[rank].pushed += amount;
+    }
+
+    /// The nearest ancestor that has the module.
+    fn receiver(&self, rank: usize) -> Option<usize> {
+        let mut at = rank;
+        while at != 0 {
+            at = self.ranks[at].parent;
+            if self.ranks[at].node.is_some() {
+                return Some(at);
+            }
+        }
+        None
+    }
+
+    /// Sends what a rank wants to send. `luck` decides: delivered, lost on the way, or answered into the void.
+    fn send(&mut self, rank: usize, luck: u8) {
+        while let Some(transmit) = self.ranks[rank].node.as_mut().and_then(Node::poll_transmit) {
+            let (receiver, now) = (self.receiver(rank), self.now());
+            let merged = receiver.filter(|_| luck % 8 != 1).map(|receiver| {
+                self.ranks[receiver].node.as_mut().unwrap().handle_merge(now, &transmit.payload)
+            });
+            let outcome = match &merged {
+                None => Err(SendFailure::Refused),
+                Some(Ok(_)) if luck % 8 == 2 => Err(SendFailure::Unknown),
+                Some(Ok(receipt)) => Ok(receipt.as_slice()),
+                Some(Err(stats_core::MergeRefused::Overlap { .. })) => Err(SendFailure::Overlap),
+                Some(Err(other)) => panic!("{other}"),
+            };
+            self.ranks[rank].node.as_mut().unwrap().handle_response(transmit.token, outcome);
+        }
+    }
+
+    fn unload(&mut self, rank: usize, luck: u8) {
+        let now = self.now();
+        if let Some(node) = &mut self.ranks[rank].node {
+            node.begin_unload(now);
+            self.send(rank, luck);
+            self.ranks[rank].saved = self.ranks[rank].node.take().unwrap().save();
+        }
+    }
+
+    fn step(&mut self, luck: u8) {
+        self.mono_ns += STEP_NS;
+        let now = self.now();
+        for rank in (0..self.ranks.len()).rev() {
+            if let Some(node) = &mut self.ranks[rank].node
+                && now.mono_ns >= node.next_deadline_ns()
+            {
+                node.tick(now);
+                self.send(rank, luck.wrapping_mul(rank as u8 | 1));
+            }
+        }
+    }
+
+    fn answer(&self) -> Value {
+        self.ranks[0].node.as_ref().unwrap().answer(&Query::default(), self.now())
+    }
+
+    fn series(&self, name: &str) -> Value {
+        self.answer()["series"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .find(|s| s["name"] == name)
+            .cloned()
+            .unwrap_or_default()
+    }
+
+    /// (pushed, in the root's totals, in custody, batches parked)
+    fn account(&self) -> (i128, i128, i128, u64) {
+        let pushed = self.ranks.iter().map(|rank| rank.pushed).sum();
+        let total = self.series("pushed")["total"].as_i64().unwrap_or(0);
+        let mut custody = 0;
+        let mut parked = 0;
+        for rank in self.ranks.iter().filter_map(|rank| rank.node.as_ref()) {
+            let kept = rank.custody().filter(|(key, _)| key.name() == "pushed");
+            custody += kept.map(|(_, amount)| amount.parts() / 1_000_000).sum::<i128>();
+            parked += rank.events().parked;
+        }
+        (pushed, i128::from(total), custody, parked)
+    }
+}
+
+#[test]
+fn a_quiet_tree_is_covered_and_its_flows_arrive_within_a_period() {
+    let mut tree = Tree::new(40, 3);
+    (0..40).for_each(|rank| tree.push(rank, 10 + rank as i128));
+    (0..26).for_each(|_| tree.step(0));
+    let (pushed, total, custody, _) = tree.account();
+    assert_eq!((total, custody), (pushed, 0));
+    let ranks = &tree.answer()["ranks"];
+    assert_eq!((ranks["covered"].as_str(), ranks["missing"].as_str()), (Some("0-39"), Some("")));
+    assert_eq!(tree.series("one")["count"], 40);
+}
+
+#[test]
+fn the_peak_names_the_rank_with_the_highest_rate() {
+    let mut tree = Tree::new(15, 2);
+    let mut seen = false;
+    for step in 0..120 {
+        (0..15).for_each(|rank| tree.push(rank, if rank == 11 { 50 } else { 10 }));
+        tree.step(0);
+        if step > 60 {
+            let peak = tree.series("pushed")["max"].clone();
+            seen = true;
+            assert_eq!(peak["rank"], 11, "{peak}");
+            assert!((peak["rate"].as_f64().unwrap() - 500.0).abs() < 50.0, "{peak}");
+        }
+    }
+    assert!(seen);
+}
+
+#[test]
+fn a_rank_that_falls_silent_is_missing_and_its_states_expire() {
+    let mut tree = Tree::new(7, 2);
+    (0..7).for_each(|rank| tree.push(rank, 1));
+    (0..40).for_each(|_| tree.step(0));
+    tree.ranks[0].node.as_mut().unwrap().set_online((0..6).collect::<IdSet>());
+    tree.ranks[6].node = None;
+    tree.ranks[5].node = None;
+    (0..80).for_each(|_| tree.step(0));
+    let ranks = tree.answer()["ranks"].clone();
+    assert_eq!((ranks["covered"].as_str(), ranks["missing"].as_str()), (Some("0-4"), Some("5-6")));
+    assert_eq!((ranks["silent"].as_str(), ranks["offline"].as_str()), (Some("5"), Some("6")));
+    assert_eq!(tree.series("one")["count"], 5);
+}
+
+#[test]
+fn an_unloaded_rank_is_absent_at_once_and_its_states_are_withdrawn() {
+    let mut tree = Tree::new(7, 2);
+    (0..7).for_each(|rank| tree.push(rank, 1));
+    (0..40).for_each(|_| tree.step(0));
+    tree.unload(2, 0);
+    (0..25).for_each(|_| tree.step(0));
+    let ranks = tree.answer()["ranks"].clone();
+    assert_eq!((ranks["covered"].as_str(), ranks["absent"].as_str()), (Some("0-1,3-6"), Some("2")));
+    assert_eq!(tree.series("one")["count"], 6);
+    assert_eq!(tree.series("pushed")["total"], 7);
+}
+
+#[test]
+fn a_clear_is_exact_even_for_batches_on_their_way() {
+    let mut tree = Tree::new(15, 2);
+    for step in 0..100 {
+        (0..15).for_each(|rank| tree.push(rank, 1));
+        if step == 50 {
+            // The event reaches rank after rank; the others learn it from batches and receipts.
+            tree.ranks.iter_mut().for_each(|rank| rank.pushed = 0);
+            for rank in [0, 1, 7, 14] {
+                tree.ranks[rank].node.as_mut().unwrap().handle_clear(9);
+            }
+            for rank in 0..15 {
+                tree.ranks[rank].node.as_mut().unwrap().handle_clear(9);
+            }
+        }
+        tree.step(0);
+    }
+    (0..60).for_each(|_| tree.step(0));
+    let (pushed, total, custody, _) = tree.account();
+    assert_eq!((total, custody), (pushed, 0));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+    #[test]
+    fn flows_are_conserved_under_lost_messages_and_reloads(
+        fanout in 1_u32..5,
+        steps in proptest::collection::vec((any::<u8>(), 0_usize..12, 0_u8..8), 50..300),
+    ) {
+        let mut tree = Tree::new(12, fanout);
+        for (luck, rank, what) in steps {
+            tree.push(rank, i128::from(luck));
+            match what {
+                0 => tree.unload(rank, luck),
+                1 | 2 if tree.ranks[rank].node.is_none() => tree.load(rank),
+                _ => {}
+            }
+            tree.step(luck);
+        }
+        (0..12).filter(|&rank| tree.ranks[rank].node.is_none()).collect::<Vec<_>>().into_iter().for_each(|r| tree.load(r));
+        (0..200).for_each(|_| tree.step(0));
+        let (pushed, total, custody, parked) = tree.account();
+        prop_assert!(total <= pushed, "counted twice: {} of {}", total, pushed);
+        if parked == 0 {
+            prop_assert_eq!(total + custody, pushed);
+        } else {
+            prop_assert!(total + custody >= pushed, "lost: {} + {} of {}", total, custody, pushed);
+        }
+    }
+}
