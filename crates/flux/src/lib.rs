@@ -65,5 +65,7 @@ pub use rpc::{Payload, PendingRpc, Reply, Rpc};
 
 /// The address space's libflux and its version, or why there is none.
 pub use flux_sys::{LoadError, Version, libflux};
+pub use reactor::reactor_run_address;
+
 #[doc(hidden)]
 pub use module::main as module_main;

@@ -34,6 +34,12 @@ pub trait Module: Sized + 'static {
         let _ = scope;
         None
     }
+
+    /// The module is about to be dropped, its farewell over. Also called when its thread is cancelled, with a handle
+    /// that takes no more messages.
+    fn ended(&mut self, scope: &Scope<Self>) {
+        let _ = scope;
+    }
 }
 
 /// What is shared between a module and its callbacks.
@@ -258,7 +264,9 @@ impl<T: 'static> Core<T> {
         }
         Ok(Registered { raw, _entry: entry })
     }
+}
 
+impl<T: Module> Core<T> {
     /// Ends the module and everything that could still call it.
     fn end(self: &Rc<Self>) {
         for method in self.methods.take() {
@@ -266,9 +274,10 @@ impl<T: 'static> Core<T> {
             unsafe { self.handle.libflux().flux_msg_handler_destroy(method.raw) };
         }
         drop(self.farewell.take());
+        self.enter("the end of the module", |module, scope| module.ended(scope));
         // Out of the cell first: what it drops (requests that were kept, watchers) must find the cell free.
         let module = self.state.try_borrow_mut().ok().and_then(|mut state| state.take());
-        self.panics.contain(&self.handle, "the end of the module", move || drop(module));
+        self.panics.contain(&self.handle, "the drop of the module", move || drop(module));
     }
 }
 
@@ -433,7 +442,7 @@ fn reactor_run(libflux: &Loaded) -> Result<unsafe extern "C-unwind" fn(*mut flux
 }
 
 /// Gives the module to its handle: whichever way the thread ends, it is dropped before the handle is gone.
-fn own<T: 'static>(core: &Rc<Core<T>>) -> Result<()> {
+fn own<T: Module>(core: &Rc<Core<T>>) -> Result<()> {
     let item = Rc::into_raw(core.clone()).cast_mut().cast::<c_void>();
     let libflux = core.handle.libflux();
     // SAFETY: a live handle, a C string, and an item with the function that frees it.
@@ -447,7 +456,7 @@ fn own<T: 'static>(core: &Rc<Core<T>>) -> Result<()> {
 }
 
 /// Called by libflux when the item is replaced or the handle closed.
-unsafe extern "C" fn disown<T: 'static>(item: *mut c_void) {
+unsafe extern "C" fn disown<T: Module>(item: *mut c_void) {
     let _no_cancel = NoCancel::new();
     // SAFETY: the reference that `own` gave away.
     let core = unsafe { Rc::from_raw(item.cast::<Core<T>>().cast_const()) };

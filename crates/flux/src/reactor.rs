@@ -125,6 +125,12 @@ pub(crate) fn reactor_of(handle: &Handle) -> Result<NonNull<flux_reactor_t>> {
         .ok_or_else(|| Error::last(libflux, "asking for the reactor"))
 }
 
+/// The address of `flux_reactor_run`, by which the libflux of this process can be found; null when there is none.
+pub fn reactor_run_address() -> *const c_void {
+    let run = flux_sys::libflux().ok().and_then(|libflux| libflux.flux_reactor_run.as_ref().ok().copied());
+    run.map_or(std::ptr::null(), |run| run as *const c_void)
+}
+
 /// Where C enters.
 unsafe extern "C" fn call(_: *mut flux_reactor_t, _: *mut flux_watcher_t, revents: c_int, arg: *mut c_void) {
     let _no_cancel = NoCancel::new();

@@ -117,6 +117,11 @@ pub struct ModuleSample {
 }
 
 impl ModuleSample {
+    /// The same module when the probe was started: nothing.
+    pub fn beginning(&self) -> Self {
+        ModuleSample::new(&self.name)
+    }
+
     fn new(name: &str) -> Self {
         ModuleSample {
             name: name.to_owned(),

@@ -28,6 +28,11 @@ impl CustodyFile {
         CustodyFile { path, broker: format!("{broker_pid} {}", start_time(broker_pid).unwrap_or_default()) }
     }
 
+    /// Where it is, for messages.
+    pub(crate) fn path(&self) -> std::path::Display<'_> {
+        self.path.display()
+    }
+
     /// Takes what was left, if this broker left it. `Ok(None)`: nothing, or another broker's (which is removed).
     pub(crate) fn take(&self) -> io::Result<Option<Vec<u8>>> {
         let file = match OpenOptions::new().read(true).custom_flags(libc::O_NOFOLLOW).open(&self.path) {
@@ -53,7 +58,7 @@ impl CustodyFile {
         }
         let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&temporary)?;
         file.set_permissions(Permissions::from_mode(0o600))?;
-        write!(file, "{HEADER} {}\n", self.broker)?;
+        writeln!(file, "{HEADER} {}", self.broker)?;
         file.write_all(bytes)?;
         fs::rename(&temporary, &self.path)
     }

@@ -1,2 +1,16 @@
+//! `stats-agg`: the broker module. On every rank it measures the broker's modules, merges what ranks below send, and
+//! sends the sum upstream once a period; rank 0 answers for the whole instance.
+//!
+//! As little logic as possible lives here: numbers are decided in `stats-core`, measured in `stats-probe`, and this
+//! crate wires both to a handle. The path of a number: [`measure`] → [`stats_core::Node`] → [`upstream`] →
+//! `NAME.merge` on an ancestor → … → [`methods`] on rank 0.
+#![forbid(unsafe_code)]
+
+mod agg;
 mod config;
 mod custody;
+mod measure;
+mod methods;
+mod upstream;
+
+flux::module!(agg::StatsAgg);

@@ -1,0 +1,217 @@
+//! The module: what it holds, and its life.
+
+use crate::config::{Config, ProbeMode};
+use crate::custody::CustodyFile;
+use crate::measure::Measure;
+use crate::methods;
+use flux::{Error, Level, Method, Module, Node as To, Payload, PendingRpc, Scope, Watcher};
+use serde_json::Value;
+use stats_core::{Node, NodeConfig, Now};
+use stats_probe::{Mode, Options, Probe};
+use std::collections::HashMap;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+/// What the load waits for an answer of this broker.
+const LOAD_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long an unload keeps the reactor, for the last batch to be acknowledged.
+pub(crate) const UNLOAD_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// The module's state.
+pub(crate) struct StatsAgg {
+    pub(crate) config: Config,
+    arguments: Vec<String>,
+    pub(crate) node: Node,
+    pub(crate) measure: Measure,
+    custody: Option<CustodyFile>,
+    started: Instant,
+    /// Fires at the node's next deadline.
+    timer: Option<Watcher>,
+    /// The batch that is on its way.
+    pub(crate) in_flight: Option<PendingRpc>,
+    /// Requests of our own that are on their way, by number.
+    pub(crate) asking: HashMap<u64, PendingRpc>,
+    pub(crate) asked: u64,
+    /// What was last logged of the way upstream, so that it is logged once.
+    pub(crate) upstream_trouble: Option<String>,
+    pub(crate) instance: Value,
+}
+
+impl StatsAgg {
+    /// The time, as the node wants it.
+    pub(crate) fn now(&self) -> Now {
+        let since = |duration: Duration| u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
+        let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Now { mono_ns: since(self.started.elapsed()), wall_ns: since(wall) }
+    }
+
+    /// Sets the timer to the node's next deadline.
+    pub(crate) fn schedule(&mut self, scope: &Scope<Self>) {
+        let wait = self.node.next_deadline_ns().saturating_sub(self.now().mono_ns);
+        let wait = Duration::from_nanos(wait);
+        match &self.timer {
+            Some(timer) => timer.reset_timer(wait, Duration::ZERO),
+            None => match scope.timer(wait, Duration::ZERO, Self::on_period) {
+                Ok(timer) => self.timer = Some(timer),
+                Err(error) => scope.log(Level::Err, &format!("no timer, nothing will be sent: {error}")),
+            },
+        }
+    }
+
+    /// The end of a period, or a libev timer that fired a little early.
+    fn on_period(&mut self, scope: &Scope<Self>) {
+        let now = self.now();
+        if now.mono_ns >= self.node.next_deadline_ns() {
+            self.record(scope);
+            self.node.tick(self.now());
+            self.transmit(scope);
+            self.ask_around(scope);
+        }
+        self.schedule(scope);
+    }
+
+    /// Records what was measured since the last time.
+    fn record(&mut self, scope: &Scope<Self>) {
+        self.measure.record(&mut self.node, scope.panics());
+    }
+
+    /// Takes a configuration that has been checked.
+    pub(crate) fn apply(&mut self, scope: &Scope<Self>, config: Config) {
+        if config.probe != self.config.probe {
+            self.record(scope);
+            self.measure.replace_probe(start_probe(scope, config.probe));
+            self.log_probe(scope);
+            self.ask_for_modules(scope);
+        }
+        self.node.reconfigure(config.period, config.max_series, self.now());
+        self.config = config;
+        self.schedule(scope);
+    }
+
+    /// The settings that `instance`, the whole configuration, and our arguments amount to.
+    pub(crate) fn configured_by(&self, instance: &Value) -> Result<Config, Error> {
+        Config::new(instance, &self.arguments)
+    }
+
+    fn log_probe(&self, scope: &Scope<Self>) {
+        if let Some(why) = self.measure.fallback() {
+            let text = format!("probe=attach is not possible here ({why}): falling back to probe=proc");
+            scope.log(Level::Info, &text);
+        }
+    }
+
+    fn leave_custody(&mut self, scope: &Scope<Self>) {
+        let Some(custody) = self.custody.take() else { return };
+        if let Err(error) = custody.leave(&self.node.save()) {
+            scope
+                .log(Level::Err, &format!("totals and unsent batches are lost: {}: {error}", custody.path()));
+        }
+    }
+}
+
+fn start_probe(scope: &Scope<StatsAgg>, mode: ProbeMode) -> Probe {
+    let mode = match mode {
+        ProbeMode::Attach => Mode::Attach,
+        ProbeMode::Proc => Mode::Proc,
+        ProbeMode::Off => Mode::Off,
+    };
+    Probe::start(Options { mode, anchor: flux::reactor_run_address(), broker_pid: broker_pid(scope) })
+}
+
+/// The broker's process: ours, unless the module was loaded with `--exec`.
+fn broker_pid(scope: &Scope<StatsAgg>) -> i32 {
+    let named = scope.attribute("broker.pid").and_then(|pid| pid.parse().ok());
+    named.unwrap_or_else(|| i32::try_from(std::process::id()).unwrap_or(0))
+}
+
+/// This broker's place in the tree, or what to assume when an attribute is missing: that it is as deep as any.
+fn place(scope: &Scope<StatsAgg>) -> (u32, u32) {
+    let attribute = |name: &str| scope.attribute(name).and_then(|value| value.parse::<u32>().ok());
+    let max_level = attribute("tbon.maxlevel").unwrap_or(1);
+    (attribute("tbon.level").unwrap_or(max_level), max_level)
+}
+
+/// The instance's configuration; nothing where no configuration service answers.
+fn instance_configuration(scope: &Scope<StatsAgg>) -> Value {
+    let answer = scope.rpc("config.get", Payload::None, To::Any).and_then(|rpc| rpc.wait(LOAD_TIMEOUT));
+    answer.and_then(|reply| reply.json()).unwrap_or_else(|error| {
+        scope.log(Level::Debug, &format!("config.get: {error}: arguments and defaults alone hold"));
+        Value::Null
+    })
+}
+
+/// What an answer says of the instance.
+fn instance(scope: &Scope<StatsAgg>, size: u32) -> Value {
+    serde_json::json!({
+        "size": size,
+        "start_time": scope.instance_start_time().ok(),
+        "hostlist": scope.attribute("hostlist"),
+        "level": scope.attribute("instance-level").and_then(|level| level.parse::<u32>().ok()),
+        "jobid": scope.attribute("jobid"),
+    })
+}
+
+impl Module for StatsAgg {
+    fn load(scope: &Scope<Self>, arguments: &[String]) -> Result<Self, Error> {
+        // A wrong argument is refused before anything is asked or touched.
+        Config::new(&Value::Null, arguments)?;
+        let config = Config::new(&instance_configuration(scope), arguments)?;
+        let (rank, size) = (scope.rank()?, scope.size()?);
+        let (level, max_level) = place(scope);
+        let epoch =
+            getrandom::u64().map_err(|error| Error::new(libc::EIO, format!("no random epoch: {error}")))?;
+        let (period, max_series) = (config.period, config.max_series);
+        let node_config = NodeConfig { rank, size, level, max_level, epoch, period, max_series };
+
+        let rundir = scope.attribute("rundir");
+        let custody = rundir.map(|rundir| CustodyFile::new(&rundir, &scope.name(), rank, broker_pid(scope)));
+        let left = custody.as_ref().map_or(Ok(None), CustodyFile::take).unwrap_or_else(|error| {
+            scope.log(Level::Err, &format!("what an earlier load left cannot be read: {error}"));
+            None
+        });
+        let started = Instant::now();
+        let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let now = Now { mono_ns: 0, wall_ns: u64::try_from(wall.as_nanos()).unwrap_or(0) };
+        let restored = left.and_then(|bytes| {
+            let restored = Node::restore(node_config.clone(), now, &bytes);
+            restored
+                .inspect_err(|e| scope.log(Level::Err, &format!("what an earlier load left is lost: {e}")))
+                .ok()
+        });
+        let node = restored.unwrap_or_else(|| Node::new(node_config, now));
+
+        let mut agg = StatsAgg {
+            measure: Measure::new(start_probe(scope, config.probe)),
+            config,
+            arguments: arguments.to_vec(),
+            node,
+            custody,
+            started,
+            timer: None,
+            in_flight: None,
+            asking: HashMap::new(),
+            asked: 0,
+            upstream_trouble: None,
+            instance: instance(scope, size),
+        };
+        agg.log_probe(scope);
+        agg.schedule(scope);
+        agg.ask_around(scope);
+        agg.ask_for_modules(scope);
+        Ok(agg)
+    }
+
+    fn methods() -> Vec<Method<Self>> {
+        methods::table()
+    }
+
+    fn unload(&mut self, scope: &Scope<Self>) -> Option<Duration> {
+        self.record(scope);
+        self.node.begin_unload(self.now());
+        self.transmit(scope);
+        if self.node.is_drained() { None } else { Some(UNLOAD_TIMEOUT) }
+    }
+
+    fn ended(&mut self, scope: &Scope<Self>) {
+        self.leave_custody(scope);
+    }
+}

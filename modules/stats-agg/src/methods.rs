@@ -1,0 +1,87 @@
+//! What the module answers.
+
+use crate::agg::StatsAgg;
+use crate::upstream::OVERLAP;
+use flux::{Answer, Error, Event, Method, Request, Role, Scope};
+use stats_core::{MergeRefused, Query};
+use std::time::Duration;
+
+/// How long the publication of a clear may take.
+const PUBLISH_TIMEOUT: Duration = Duration::from_secs(10);
+
+impl StatsAgg {
+    /// The merged tree. On a rank other than 0: of its subtree.
+    fn stats_get(&mut self, _scope: &Scope<Self>, request: &Request<'_>) -> Result<Answer, Error> {
+        self.check_guest(request)?;
+        Ok(Answer::json(self.node.tree()))
+    }
+
+    /// Series with totals, rates and coverage.
+    fn query(&mut self, _scope: &Scope<Self>, request: &Request<'_>) -> Result<Answer, Error> {
+        self.check_guest(request)?;
+        let query = Query::parse(&request.json()?).map_err(|error| Error::invalid(error.to_string()))?;
+        let mut answer = self.node.answer(&query, self.now());
+        answer["instance"] = self.instance.clone();
+        Ok(Answer::json(answer))
+    }
+
+    fn check_guest(&self, request: &Request<'_>) -> Result<(), Error> {
+        if request.from_owner() || self.config.guest_query {
+            return Ok(());
+        }
+        Err(Error::new(libc::EPERM, "only the instance owner may ask (guest-query=true opens it to guests)"))
+    }
+
+    /// A batch from below.
+    fn merge(&mut self, scope: &Scope<Self>, request: &Request<'_>) -> Result<Answer, Error> {
+        let merged = self.node.handle_merge(self.now(), request.raw()?);
+        // While unloading, what children still send goes on at once.
+        if scope.ending() {
+            self.transmit(scope);
+        }
+        merged.map(Answer::Raw).map_err(|refused| {
+            let errnum = match refused {
+                MergeRefused::Overlap { .. } => OVERLAP,
+                MergeRefused::Decode(_) | MergeRefused::Rank { .. } => libc::EPROTO,
+            };
+            Error::new(errnum, refused.to_string())
+        })
+    }
+
+    /// Asks for a clear of the whole instance: as an event, whose place in the order of events says what is before it.
+    fn clear_request(&mut self, scope: &Scope<Self>, request: &Request<'_>) -> Result<Answer, Error> {
+        let (kept, topic) = (scope.keep(request)?, format!("{}.stats-clear", scope.name()));
+        self.asked += 1;
+        let number = self.asked;
+        let published = scope.publish(&topic, None, Some(PUBLISH_TIMEOUT), move |agg, _, outcome| {
+            agg.asking.remove(&number);
+            kept.respond(outcome.map(|_| Answer::Empty));
+        })?;
+        self.asking.insert(number, published);
+        Ok(Answer::Later)
+    }
+
+    fn clear_event(&mut self, _scope: &Scope<Self>, event: &Event<'_>) -> Result<(), Error> {
+        self.node.handle_clear(event.sequence()?.into());
+        Ok(())
+    }
+
+    /// A changed configuration of the instance: taken whole or refused whole.
+    fn config_reload(&mut self, scope: &Scope<Self>, request: &Request<'_>) -> Result<Answer, Error> {
+        let config = self.configured_by(&request.json()?)?;
+        self.apply(scope, config);
+        Ok(Answer::Empty)
+    }
+}
+
+/// The table of methods.
+pub(crate) fn table() -> Vec<Method<StatsAgg>> {
+    vec![
+        Method::request("stats-get", StatsAgg::stats_get).allow(Role::All),
+        Method::request("query", StatsAgg::query).allow(Role::User),
+        Method::request("merge", StatsAgg::merge),
+        Method::request("stats-clear", StatsAgg::clear_request),
+        Method::event("stats-clear", StatsAgg::clear_event),
+        Method::request("config-reload", StatsAgg::config_reload),
+    ]
+}

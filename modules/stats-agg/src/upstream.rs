@@ -1,0 +1,123 @@
+//! Batches to the nearest ancestor that has the module, and questions to this broker.
+
+use crate::agg::{StatsAgg, UNLOAD_TIMEOUT};
+use flux::{Error, Level, Node as To, Payload, Reply, Scope};
+use serde_json::{Value, json};
+use stats_core::{IdSet, SendFailure};
+use stats_probe::NamedModule;
+use std::time::Duration;
+
+/// The error number by which a receiver says that some of a batch has arrived by another road.
+pub(crate) const OVERLAP: i32 = libc::EEXIST;
+/// How long a question to this broker may take.
+const ASK_TIMEOUT: Duration = Duration::from_secs(10);
+/// Questions under way at once: a service that does not answer is not asked again and again.
+const ASKING_MAX: usize = 8;
+
+impl StatsAgg {
+    /// Sends what the node wants to send.
+    pub(crate) fn transmit(&mut self, scope: &Scope<Self>) {
+        while self.in_flight.is_none() {
+            let Some(transmit) = self.node.poll_transmit() else { return };
+            let (token, topic) = (transmit.token, format!("{}.merge", scope.name()));
+            // No time-out while running: an answer comes, or an error when the parent is lost.
+            let timeout = scope.ending().then_some(UNLOAD_TIMEOUT);
+            let payload = Payload::Raw(&transmit.payload);
+            let sent = scope.request(&topic, payload, To::Upstream, timeout, move |agg, scope, reply| {
+                agg.in_flight = None;
+                agg.on_receipt(scope, token, reply);
+                agg.transmit(scope);
+                if scope.ending() && agg.node.is_drained() {
+                    scope.finish();
+                }
+            });
+            match sent {
+                Ok(pending) => self.in_flight = Some(pending),
+                Err(error) => self.on_receipt(scope, token, Err(error)),
+            }
+        }
+    }
+
+    fn on_receipt(&mut self, scope: &Scope<Self>, token: u64, reply: Result<Reply, Error>) {
+        match reply {
+            Ok(reply) => {
+                self.node.handle_response(token, Ok(reply.raw()));
+                self.upstream_trouble = None;
+            }
+            Err(error) => {
+                self.node.handle_response(token, Err(failure(error.errnum())));
+                self.log_trouble(scope, &error);
+            }
+        }
+    }
+
+    /// Nobody upstream has the module: normal while modules are being loaded, hence no more than a line for debugging.
+    fn log_trouble(&mut self, scope: &Scope<Self>, error: &Error) {
+        let text = error.to_string();
+        if self.upstream_trouble.as_ref() != Some(&text) {
+            let absent = matches!(error.errnum(), libc::ENOSYS | libc::EHOSTUNREACH | libc::ETIMEDOUT);
+            let level = if absent { Level::Debug } else { Level::Err };
+            scope.log(level, &format!("batch not taken upstream: {text}; kept, and sent again"));
+            self.upstream_trouble = Some(text);
+        }
+    }
+
+    /// What each period needs to know of this broker.
+    pub(crate) fn ask_around(&mut self, scope: &Scope<Self>) {
+        if self.measure.wants_names() {
+            self.ask_for_modules(scope);
+        }
+        if self.node.is_root() {
+            let group = json!({ "name": "broker.online" });
+            self.ask(scope, "groups.get", Payload::Json(&group), |agg, answer| {
+                if let Some(online) = answer["members"].as_str().and_then(|ranks| ranks.parse::<IdSet>().ok())
+                {
+                    agg.node.set_online(online);
+                }
+            });
+        }
+    }
+
+    /// The names of modules, which the kernel cuts, and the files of those that are processes.
+    pub(crate) fn ask_for_modules(&mut self, scope: &Scope<Self>) {
+        self.ask(scope, "module.list", Payload::None, |agg, answer| {
+            let text = |module: &Value, key: &str| module[key].as_str().map(str::to_owned);
+            let modules = answer["mods"].as_array().into_iter().flatten();
+            let named = modules.filter_map(|module| {
+                Some(NamedModule { name: text(module, "name")?, path: text(module, "path")? })
+            });
+            agg.measure.set_names(named.collect());
+        });
+    }
+
+    fn ask(
+        &mut self,
+        scope: &Scope<Self>,
+        topic: &str,
+        payload: Payload<'_>,
+        take: impl FnOnce(&mut Self, Value) + 'static,
+    ) {
+        if self.asking.len() >= ASKING_MAX || scope.ending() {
+            return;
+        }
+        self.asked += 1;
+        let number = self.asked;
+        let asked = scope.request(topic, payload, To::Any, Some(ASK_TIMEOUT), move |agg, _, reply| {
+            agg.asking.remove(&number);
+            if let Ok(answer) = reply.and_then(|reply| reply.json()) {
+                take(agg, answer);
+            }
+        });
+        if let Ok(pending) = asked {
+            self.asking.insert(number, pending);
+        }
+    }
+}
+
+fn failure(errnum: i32) -> SendFailure {
+    match errnum {
+        OVERLAP => SendFailure::Overlap,
+        libc::ETIMEDOUT => SendFailure::Unknown,
+        _ => SendFailure::Refused,
+    }
+}
