@@ -127,12 +127,12 @@ impl Node {
             .collect()
     }
 
-    /// `None` for a gauge that no rank reports, and for what was never recorded.
+    /// `None` for a gauge that no rank reports. A flow that never gained anything is zero, not absent.
     fn values(&self, id: SeriesId, key: &Key, states: Option<&States>) -> Option<Map<String, Value>> {
         let unit = key.unit();
         let value = match key.kind() {
             Kind::Counter => {
-                let counted = self.totals.counters.get(&id)?;
+                let counted = self.totals.counters.get(&id).copied().unwrap_or_default();
                 let mut value = json!({
                     "type": "counter",
                     "total": number(counted.total, unit),
@@ -146,7 +146,7 @@ impl Node {
             }
             Kind::Gauge => states_value(states?, unit),
             Kind::Timer => {
-                let timed = self.totals.timers.get(&id)?;
+                let timed = self.totals.timers.get(&id).cloned().unwrap_or_default();
                 let mut value = samples_value(&timed.total, unit);
                 value["type"] = "timer".into();
                 value["rate"] = real(timed.rate, Unit::None);
@@ -171,18 +171,24 @@ impl Node {
         let states = self.states_now();
         for (id, key) in self.catalog.iter() {
             let (name, unit) = (key.name(), key.unit());
-            if let Some(counted) = self.totals.counters.get(&id) {
-                let sum = counters.entry(name).or_insert((Amount::ZERO, unit));
-                sum.0 = sum.0.plus(counted.total);
-            }
-            if let Some(timed) = self.totals.timers.get(&id) {
-                timers.entry(name).or_insert((Samples::default(), unit)).0.merge(&timed.total);
-            }
-            if let Some(&more) = states.get(&id) {
-                gauges
-                    .entry(name)
-                    .and_modify(|(states, _)| *states = states.merged(more))
-                    .or_insert((more, unit));
+            match key.kind() {
+                Kind::Counter => {
+                    let total = self.totals.counters.get(&id).map_or(Amount::ZERO, |counted| counted.total);
+                    let sum = counters.entry(name).or_insert((Amount::ZERO, unit));
+                    sum.0 = sum.0.plus(total);
+                }
+                Kind::Timer => {
+                    let sum = timers.entry(name).or_insert_with(|| (Samples::default(), unit));
+                    if let Some(timed) = self.totals.timers.get(&id) {
+                        sum.0.merge(&timed.total);
+                    }
+                }
+                Kind::Gauge => {
+                    if let Some(&more) = states.get(&id) {
+                        let merge = |(states, _): &mut (States, Unit)| *states = states.merged(more);
+                        gauges.entry(name).and_modify(merge).or_insert((more, unit));
+                    }
+                }
             }
         }
         for (name, (states, unit)) in gauges {

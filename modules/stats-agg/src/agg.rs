@@ -1,5 +1,6 @@
 //! The module: what it holds, and its life.
 
+use crate::ancestors::Ancestors;
 use crate::config::{Config, ProbeMode};
 use crate::custody::CustodyFile;
 use crate::measure::Measure;
@@ -21,6 +22,7 @@ pub(crate) struct StatsAgg {
     pub(crate) config: Config,
     arguments: Vec<String>,
     pub(crate) node: Node,
+    pub(crate) ancestors: Ancestors,
     pub(crate) measure: Measure,
     custody: Option<CustodyFile>,
     started: Instant,
@@ -123,11 +125,14 @@ fn broker_pid(scope: &Scope<StatsAgg>) -> i32 {
     named.unwrap_or_else(|| i32::try_from(std::process::id()).unwrap_or(0))
 }
 
+fn attribute_number(scope: &Scope<StatsAgg>, name: &str) -> Option<u32> {
+    scope.attribute(name)?.parse().ok()
+}
+
 /// This broker's place in the tree, or what to assume when an attribute is missing: that it is as deep as any.
 fn place(scope: &Scope<StatsAgg>) -> (u32, u32) {
-    let attribute = |name: &str| scope.attribute(name).and_then(|value| value.parse::<u32>().ok());
-    let max_level = attribute("tbon.maxlevel").unwrap_or(1);
-    (attribute("tbon.level").unwrap_or(max_level), max_level)
+    let max_level = attribute_number(scope, "tbon.maxlevel").unwrap_or(1);
+    (attribute_number(scope, "tbon.level").unwrap_or(max_level), max_level)
 }
 
 /// The instance's configuration; nothing where no configuration service answers.
@@ -145,7 +150,7 @@ fn instance(scope: &Scope<StatsAgg>, size: u32) -> Value {
         "size": size,
         "start_time": scope.instance_start_time().ok(),
         "hostlist": scope.attribute("hostlist"),
-        "level": scope.attribute("instance-level").and_then(|level| level.parse::<u32>().ok()),
+        "level": attribute_number(scope, "instance-level"),
         "jobid": scope.attribute("jobid"),
     })
 }
@@ -184,6 +189,7 @@ impl Module for StatsAgg {
             config,
             arguments: arguments.to_vec(),
             node,
+            ancestors: Ancestors::new(rank, level, scope.attribute("tbon.topo").as_deref()),
             custody,
             started,
             timer: None,
@@ -195,6 +201,7 @@ impl Module for StatsAgg {
         };
         agg.log_probe(scope);
         agg.schedule(scope);
+        agg.explore_parent(scope);
         agg.ask_around(scope);
         agg.ask_for_modules(scope);
         Ok(agg)

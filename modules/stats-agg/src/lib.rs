@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 mod agg;
+mod ancestors;
 mod config;
 mod custody;
 mod measure;

@@ -7,22 +7,27 @@ use std::collections::HashMap;
 /// Periods between two looks at the list of modules, beside those at once when a module is new.
 const NAMES_PERIODS: u32 = 15;
 
-/// The series of one module on this rank, and what is recorded of it already.
+/// The series of one module on this rank, and what is recorded of it already. Series exist as far as their numbers do:
+/// what /proc alone knows has no turns, and what is unknown is absent rather than zero.
 struct Recorded {
-    ids: ModuleIds,
+    usage: UsageIds,
+    turns: Option<TurnIds>,
+    blocked: Option<SeriesId>,
     before: ModuleSample,
     work: HashMap<u64, u64>,
 }
 
-struct ModuleIds {
-    wakeups: SeriesId,
-    work: SeriesId,
-    sleep: SeriesId,
-    blocked: SeriesId,
+struct UsageIds {
     cpu: SeriesId,
     runq_wait: SeriesId,
     switches_voluntary: SeriesId,
     switches_involuntary: SeriesId,
+}
+
+struct TurnIds {
+    wakeups: SeriesId,
+    work: SeriesId,
+    sleep: SeriesId,
     work_per_wakeup: SeriesId,
     longest_work: SeriesId,
 }
@@ -89,8 +94,7 @@ impl Measure {
         for sample in self.probe.modules() {
             if !self.modules.contains_key(&sample.name) {
                 // Refused for want of room: counted by the node.
-                let Ok(ids) = module_ids(node, &sample.name) else { continue };
-                let recorded = Recorded { ids, before: sample.beginning(), work: HashMap::new() };
+                let Ok(recorded) = Recorded::new(node, sample) else { continue };
                 self.modules.insert(sample.name.clone(), recorded);
             }
             if let Some(recorded) = self.modules.get_mut(&sample.name) {
@@ -125,27 +129,45 @@ fn whole(count: u64) -> Amount {
 }
 
 impl Recorded {
+    fn new(node: &mut Node, sample: &ModuleSample) -> Result<Self, Refused> {
+        let usage = UsageIds {
+            cpu: declare(node, sample, "cpu_s", Kind::Counter, Unit::Nanoseconds)?,
+            runq_wait: declare(node, sample, "runq_wait_s", Kind::Counter, Unit::Nanoseconds)?,
+            switches_voluntary: declare(node, sample, "switches_voluntary", Kind::Counter, Unit::None)?,
+            switches_involuntary: declare(node, sample, "switches_involuntary", Kind::Counter, Unit::None)?,
+        };
+        Ok(Recorded { usage, turns: None, blocked: None, before: sample.beginning(), work: HashMap::new() })
+    }
+
     fn record(&mut self, node: &mut Node, now: &ModuleSample, blocked: Blocked) {
-        let (ids, before) = (&self.ids, &self.before);
-        let mut add = |id, now: u64, before: u64| node.add(id, whole(now.saturating_sub(before)));
-        add(ids.cpu, now.cpu_ns, before.cpu_ns);
-        add(ids.runq_wait, now.runq_wait_ns, before.runq_wait_ns);
-        add(ids.switches_voluntary, now.switches_voluntary, before.switches_voluntary);
-        add(ids.switches_involuntary, now.switches_involuntary, before.switches_involuntary);
         if now.source == Source::Attach {
-            add(ids.wakeups, now.wakeups, before.wakeups);
-            add(ids.work, now.work_ns, before.work_ns);
-            add(ids.sleep, now.sleep_ns, before.sleep_ns);
-            if blocked == Blocked::Known {
-                add(ids.blocked, now.blocked_ns, before.blocked_ns);
+            if self.turns.is_none() {
+                self.turns = turn_ids(node, now).ok();
             }
+            if self.blocked.is_none() && blocked == Blocked::Known {
+                self.blocked = declare(node, now, "blocked_s", Kind::Counter, Unit::Nanoseconds).ok();
+            }
+        }
+        let (usage, before) = (&self.usage, &self.before);
+        let mut add = |id, now: u64, before: u64| node.add(id, whole(now.saturating_sub(before)));
+        add(usage.cpu, now.cpu_ns, before.cpu_ns);
+        add(usage.runq_wait, now.runq_wait_ns, before.runq_wait_ns);
+        add(usage.switches_voluntary, now.switches_voluntary, before.switches_voluntary);
+        add(usage.switches_involuntary, now.switches_involuntary, before.switches_involuntary);
+        if let Some(id) = self.blocked {
+            add(id, now.blocked_ns, before.blocked_ns);
+        }
+        if let Some(turns) = &self.turns {
+            add(turns.wakeups, now.wakeups, before.wakeups);
+            add(turns.work, now.work_ns, before.work_ns);
+            add(turns.sleep, now.sleep_ns, before.sleep_ns);
             let mut samples = Samples::default();
             for (work_ns, count) in now.work_histogram() {
                 let seen = self.work.insert(work_ns, count).unwrap_or(0);
                 samples.add(work_ns, count.saturating_sub(seen));
             }
-            node.observe(ids.work_per_wakeup, &samples);
-            node.set(ids.longest_work, Some(whole(now.longest_work_ns)));
+            node.observe(turns.work_per_wakeup, &samples);
+            node.set(turns.longest_work, Some(whole(now.longest_work_ns)));
         }
         self.before = now.clone();
     }
@@ -158,22 +180,23 @@ fn part(name: &str) -> String {
     if part.is_empty() { "unnamed".to_owned() } else { part }
 }
 
-fn module_ids(node: &mut Node, module: &str) -> Result<ModuleIds, Refused> {
-    let prefix = format!("modules.{}", part(module));
-    let mut id =
-        |name: &str, kind, unit| node.declare(Key::new(&format!("{prefix}.{name}"), &[], kind, unit)?);
-    let (counter, ns) = (Kind::Counter, Unit::Nanoseconds);
-    Ok(ModuleIds {
-        wakeups: id("wakeups", counter, Unit::None)?,
-        work: id("work_s", counter, ns)?,
-        sleep: id("sleep_s", counter, ns)?,
-        blocked: id("blocked_s", counter, ns)?,
-        cpu: id("cpu_s", counter, ns)?,
-        runq_wait: id("runq_wait_s", counter, ns)?,
-        switches_voluntary: id("switches_voluntary", counter, Unit::None)?,
-        switches_involuntary: id("switches_involuntary", counter, Unit::None)?,
-        work_per_wakeup: id("work_per_wakeup_s", Kind::Timer, ns)?,
-        longest_work: id("longest_work_s", Kind::Gauge, ns)?,
+fn declare(
+    node: &mut Node,
+    module: &ModuleSample,
+    name: &str,
+    kind: Kind,
+    unit: Unit,
+) -> Result<SeriesId, Refused> {
+    node.declare(Key::new(&format!("modules.{}.{name}", part(&module.name)), &[], kind, unit)?)
+}
+
+fn turn_ids(node: &mut Node, module: &ModuleSample) -> Result<TurnIds, Refused> {
+    Ok(TurnIds {
+        wakeups: declare(node, module, "wakeups", Kind::Counter, Unit::None)?,
+        work: declare(node, module, "work_s", Kind::Counter, Unit::Nanoseconds)?,
+        sleep: declare(node, module, "sleep_s", Kind::Counter, Unit::Nanoseconds)?,
+        work_per_wakeup: declare(node, module, "work_per_wakeup_s", Kind::Timer, Unit::Nanoseconds)?,
+        longest_work: declare(node, module, "longest_work_s", Kind::Gauge, Unit::Nanoseconds)?,
     })
 }
 

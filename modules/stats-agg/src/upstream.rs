@@ -3,7 +3,7 @@
 use crate::agg::{StatsAgg, UNLOAD_TIMEOUT};
 use flux::{Error, Level, Node as To, Payload, Reply, Scope};
 use serde_json::{Value, json};
-use stats_core::{IdSet, SendFailure};
+use stats_core::{IdSet, SendFailure, Transmit};
 use stats_probe::NamedModule;
 use std::time::Duration;
 
@@ -15,26 +15,55 @@ const ASK_TIMEOUT: Duration = Duration::from_secs(10);
 const ASKING_MAX: usize = 8;
 
 impl StatsAgg {
-    /// Sends what the node wants to send.
+    /// Sends what the node wants to send, from the parent up to the first ancestor that takes it.
     pub(crate) fn transmit(&mut self, scope: &Scope<Self>) {
         while self.in_flight.is_none() {
             let Some(transmit) = self.node.poll_transmit() else { return };
-            let (token, topic) = (transmit.token, format!("{}.merge", scope.name()));
-            // No time-out while running: an answer comes, or an error when the parent is lost.
-            let timeout = scope.ending().then_some(UNLOAD_TIMEOUT);
-            let payload = Payload::Raw(&transmit.payload);
-            let sent = scope.request(&topic, payload, To::Upstream, timeout, move |agg, scope, reply| {
-                agg.in_flight = None;
-                agg.on_receipt(scope, token, reply);
-                agg.transmit(scope);
-                if scope.ending() && agg.node.is_drained() {
-                    scope.finish();
-                }
-            });
-            match sent {
-                Ok(pending) => self.in_flight = Some(pending),
-                Err(error) => self.on_receipt(scope, token, Err(error)),
+            self.ancestors.restart();
+            self.send(scope, transmit);
+        }
+    }
+
+    fn send(&mut self, scope: &Scope<Self>, transmit: Transmit) {
+        let topic = format!("{}.merge", scope.name());
+        // No time-out while running: an answer comes, or an error when the way is lost.
+        let timeout = scope.ending().then_some(UNLOAD_TIMEOUT);
+        let token = transmit.token;
+        let sent = match self.ancestors.current() {
+            None => Err(Error::new(libc::ENOSYS, "this broker knows no ancestor")),
+            Some(rank) => {
+                let payload = transmit.payload.clone();
+                scope.request(
+                    &topic,
+                    Payload::Raw(&payload),
+                    To::Rank(rank),
+                    timeout,
+                    move |agg, scope, reply| {
+                        agg.in_flight = None;
+                        agg.on_reply(scope, transmit, reply);
+                    },
+                )
             }
+        };
+        match sent {
+            Ok(pending) => self.in_flight = Some(pending),
+            Err(error) => self.on_receipt(scope, token, Err(error)),
+        }
+    }
+
+    fn on_reply(&mut self, scope: &Scope<Self>, transmit: Transmit, reply: Result<Reply, Error>) {
+        let absent = reply.as_ref().is_err_and(|error| error.errnum() == libc::ENOSYS);
+        if absent && self.ancestors.advance() {
+            self.send(scope, transmit);
+        } else {
+            if absent {
+                self.explore_ancestors(scope);
+            }
+            self.on_receipt(scope, transmit.token, reply);
+            self.transmit(scope);
+        }
+        if scope.ending() && self.in_flight.is_none() && self.node.is_drained() {
+            scope.finish();
         }
     }
 
@@ -64,12 +93,13 @@ impl StatsAgg {
 
     /// What each period needs to know of this broker.
     pub(crate) fn ask_around(&mut self, scope: &Scope<Self>) {
+        self.explore_parent(scope);
         if self.measure.wants_names() {
             self.ask_for_modules(scope);
         }
         if self.node.is_root() {
             let group = json!({ "name": "broker.online" });
-            self.ask(scope, "groups.get", Payload::Json(&group), |agg, answer| {
+            self.ask(scope, "groups.get", Payload::Json(&group), To::Any, |agg, _, answer| {
                 if let Some(online) = answer["members"].as_str().and_then(|ranks| ranks.parse::<IdSet>().ok())
                 {
                     agg.node.set_online(online);
@@ -80,7 +110,7 @@ impl StatsAgg {
 
     /// The names of modules, which the kernel cuts, and the files of those that are processes.
     pub(crate) fn ask_for_modules(&mut self, scope: &Scope<Self>) {
-        self.ask(scope, "module.list", Payload::None, |agg, answer| {
+        self.ask(scope, "module.list", Payload::None, To::Any, |agg, _, answer| {
             let text = |module: &Value, key: &str| module[key].as_str().map(str::to_owned);
             let modules = answer["mods"].as_array().into_iter().flatten();
             let named = modules.filter_map(|module| {
@@ -90,22 +120,23 @@ impl StatsAgg {
         });
     }
 
-    fn ask(
+    pub(crate) fn ask(
         &mut self,
         scope: &Scope<Self>,
         topic: &str,
         payload: Payload<'_>,
-        take: impl FnOnce(&mut Self, Value) + 'static,
+        to: To,
+        take: impl FnOnce(&mut Self, &Scope<Self>, Value) + 'static,
     ) {
         if self.asking.len() >= ASKING_MAX || scope.ending() {
             return;
         }
         self.asked += 1;
         let number = self.asked;
-        let asked = scope.request(topic, payload, To::Any, Some(ASK_TIMEOUT), move |agg, _, reply| {
+        let asked = scope.request(topic, payload, to, Some(ASK_TIMEOUT), move |agg, scope, reply| {
             agg.asking.remove(&number);
             if let Ok(answer) = reply.and_then(|reply| reply.json()) {
-                take(agg, answer);
+                take(agg, scope, answer);
             }
         });
         if let Ok(pending) = asked {
