@@ -1,0 +1,96 @@
+//! What a broker itself answers.
+
+use crate::broker::Broker;
+use crate::message::{EVENT, Message, ROLE_OWNER, with_nul};
+use serde_json::{Value, json};
+
+/// The services that are the broker's own.
+const SERVICES: &[&str] = &["attr", "config", "event", "groups", "log", "module", "service"];
+
+impl Broker {
+    pub(crate) fn serves(&self, service: &str) -> bool {
+        SERVICES.contains(&service)
+    }
+
+    pub(crate) fn serve(&mut self, request: &Message) {
+        let payload = request.json();
+        let text = |key: &str| payload[key].as_str().unwrap_or_default().to_owned();
+        let owner = request.rolemask & ROLE_OWNER != 0;
+        let from = request.route.last().cloned().unwrap_or_default();
+        match request.topic.as_str() {
+            "attr.get" => match self.attributes.get(&text("name")).cloned() {
+                Some(value) => self.answer(request, &json!({ "value": value, "flags": 0 })),
+                None => self.refuse(request, libc::ENOENT, "No such file or directory"),
+            },
+            "config.get" => self.answer(request, &json!({})),
+            "groups.get" if self.rank != 0 => {
+                self.refuse(request, libc::EPROTO, "this RPC is only available on rank 0");
+            }
+            "groups.get" => {
+                let members: Vec<String> = self.online.iter().map(u32::to_string).collect();
+                self.answer(request, &json!({ "members": members.join(",") }));
+            }
+            _ if !owner => self.refuse(request, libc::EPERM, "Request requires owner credentials"),
+            "module.load" => self.load(request),
+            "module.remove" => self.remove(request),
+            "module.list" => {
+                let list = self.list();
+                self.answer(request, &list);
+            }
+            "module.finalize" => self.finalize(request),
+            "log.append" => {
+                let level = payload["level"].as_i64().unwrap_or(7);
+                self.append_log(&text("name"), level, &text("text"));
+            }
+            "log.dmesg" => {
+                let lines: Vec<&str> = self.log.iter().map(String::as_str).collect();
+                let log = lines.join("\n");
+                self.answer(request, &json!({ "log": log }));
+            }
+            "event.subscribe" => {
+                if let Some(peer) = self.peers.get_mut(&from) {
+                    peer.subscriptions.push(text("topic"));
+                }
+                self.respond(request, 0, None);
+            }
+            "event.unsubscribe" => {
+                if let Some(peer) = self.peers.get_mut(&from) {
+                    peer.subscriptions.retain(|topic| *topic != text("topic"));
+                }
+                self.respond(request, 0, None);
+            }
+            "event.publish" if self.rank == 0 => self.publish(request, &payload),
+            "service.add" => {
+                match self.services.contains_key(&text("service")) || self.serves(&text("service")) {
+                    true => self.refuse(request, libc::EEXIST, "service already exists"),
+                    false => {
+                        self.services.insert(text("service"), from);
+                        self.respond(request, 0, None);
+                    }
+                }
+            }
+            "service.remove" => {
+                let name = text("service");
+                if self.services.get(&name) == Some(&from) {
+                    self.services.remove(&name);
+                }
+                self.respond(request, 0, None);
+            }
+            _ => self.fail(request, libc::ENOSYS),
+        }
+    }
+
+    /// Gives an event its place in the one order, and sends it down.
+    fn publish(&mut self, request: &Message, payload: &Value) {
+        self.event_seq += 1;
+        let body = payload["payload"].as_str().map(with_nul);
+        let mut event = Message::new(EVENT, payload["topic"].as_str().unwrap_or_default(), body);
+        (event.seq, event.userid, event.rolemask) = (self.event_seq, request.userid, request.rolemask);
+        self.broadcast(&event);
+        self.answer(request, &json!({ "seq": self.event_seq }));
+    }
+
+    fn answer(&mut self, request: &Message, payload: &Value) {
+        self.respond(request, 0, Some(with_nul(&payload.to_string())));
+    }
+}

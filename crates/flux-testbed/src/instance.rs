@@ -1,0 +1,229 @@
+//! One instance, whatever it is made of.
+
+use crate::backend::Backend;
+use crate::client::Client;
+use crate::embedded::Embedded;
+use crate::real::Real;
+use crate::stage::Stage;
+use crate::{Error, Result};
+use serde_json::{Value, json};
+use std::collections::HashMap;
+use std::ffi::OsString;
+use std::fs::File;
+use std::process::Command;
+use std::sync::{Mutex, PoisonError};
+
+/// The shape of the tree of brokers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Topology {
+    /// Each broker has that many children.
+    Kary(u32),
+    /// All brokers are children of rank 0.
+    Flat,
+}
+
+impl Topology {
+    pub(crate) fn name(self) -> String {
+        match self {
+            Topology::Kary(fanout) => format!("kary:{fanout}"),
+            Topology::Flat => "kary:0".to_owned(),
+        }
+    }
+}
+
+/// What an instance is started with.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// What it is made of.
+    pub backend: Backend,
+    /// The number of brokers.
+    pub size: u32,
+    /// Their tree.
+    pub topology: Topology,
+}
+
+impl Options {
+    /// Four brokers in a binary tree.
+    pub fn new(backend: Backend) -> Self {
+        Options { backend, size: 4, topology: Topology::Kary(2) }
+    }
+}
+
+enum Running {
+    Real(Real),
+    Embedded(Embedded),
+}
+
+/// A running instance; it ends when it is dropped.
+pub struct Instance {
+    backend: Backend,
+    size: u32,
+    stage: &'static Stage,
+    running: Running,
+    rundir: tempfile::TempDir,
+    /// By rank and whether as a guest.
+    clients: Mutex<HashMap<(u32, bool), Client>>,
+    _machine: File,
+}
+
+impl Instance {
+    /// Starts one, and waits until every broker is up.
+    pub fn start(options: Options) -> Result<Instance> {
+        let stage = Stage::of_this_build()?;
+        let machine = std::env::temp_dir().join("flux-testbed.lock");
+        let machine = File::create(&machine).map_err(Error::io(format!("creating {}", machine.display())))?;
+        machine.lock().map_err(Error::io("waiting for another instance to end"))?;
+        // Short: the paths of sockets are.
+        let rundir =
+            tempfile::Builder::new().prefix("fluxtb-").tempdir().map_err(Error::io("making a rundir"))?;
+        let running = match &options.backend {
+            Backend::Real(flux) => Running::Real(Real::start(flux, &options, rundir.path())?),
+            Backend::Embedded => Running::Embedded(Embedded::start(stage, &options, rundir.path())?),
+        };
+        let clients = Mutex::new(HashMap::new());
+        let (backend, size) = (options.backend, options.size);
+        Ok(Instance { backend, size, stage, running, rundir, clients, _machine: machine })
+    }
+
+    /// What it is made of.
+    pub fn backend(&self) -> &Backend {
+        &self.backend
+    }
+
+    /// The number of brokers that were started.
+    pub fn size(&self) -> u32 {
+        self.size
+    }
+
+    /// Where programs find the broker of that rank.
+    pub fn uri(&self, rank: u32) -> String {
+        format!("local://{}/local-{rank}", self.rundir.path().display())
+    }
+
+    fn environment(&self) -> Vec<(OsString, OsString)> {
+        let libflux = match &self.running {
+            Running::Real(real) => real.libflux(),
+            Running::Embedded(_) => self.stage.libflux(),
+        };
+        vec![("FLUX_STATS_LIBFLUX".into(), libflux.into())]
+    }
+
+    /// Asks the broker of that rank.
+    pub fn rpc(&self, rank: u32, topic: &str, payload: Value) -> Result<Value> {
+        self.request(rank, false, topic, payload)
+    }
+
+    /// Asks as a user who is not the instance's owner.
+    pub fn rpc_as_guest(&self, rank: u32, topic: &str, payload: Value) -> Result<Value> {
+        self.request(rank, true, topic, payload)
+    }
+
+    fn request(&self, rank: u32, guest: bool, topic: &str, payload: Value) -> Result<Value> {
+        let mut clients = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
+        let client = match clients.entry((rank, guest)) {
+            std::collections::hash_map::Entry::Occupied(present) => present.into_mut(),
+            std::collections::hash_map::Entry::Vacant(free) => {
+                let program = self.stage.program("testbed-rpc");
+                free.insert(Client::start(&program, &self.environment(), &self.uri(rank), guest)?)
+            }
+        };
+        client.request(Some(rank), topic, &payload)
+    }
+
+    /// Runs a command with `FLUX_URI` leading to that rank; what it wrote to standard output.
+    pub fn run(&self, rank: u32, program: &str, arguments: &[&str]) -> Result<String> {
+        let mut command = Command::new(program);
+        command.args(arguments).env("FLUX_URI", self.uri(rank)).envs(self.environment());
+        let output = command.output().map_err(Error::io(format!("running {program}")))?;
+        if output.status.success() {
+            return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
+        }
+        let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+        Err(Error::Command { command: format!("{program} {}", arguments.join(" ")), said })
+    }
+
+    /// Loads a module of this project on each of `ranks`.
+    pub fn load(&self, ranks: impl IntoIterator<Item = u32>, module: &str, arguments: &[&str]) -> Result<()> {
+        self.load_as(ranks, module, module, arguments)
+    }
+
+    /// Loads a module under another name.
+    pub fn load_as(
+        &self,
+        ranks: impl IntoIterator<Item = u32>,
+        module: &str,
+        name: &str,
+        arguments: &[&str],
+    ) -> Result<()> {
+        let path = self.stage.module(module);
+        let payload = json!({ "path": path.to_string_lossy(), "name": name, "args": arguments });
+        ranks.into_iter().try_for_each(|rank| self.rpc(rank, "module.load", payload.clone()).map(drop))
+    }
+
+    /// Removes a module from each of `ranks`.
+    pub fn remove(&self, ranks: impl IntoIterator<Item = u32>, name: &str) -> Result<()> {
+        let payload = json!({ "name": name, "cancel": false });
+        ranks.into_iter().try_for_each(|rank| self.rpc(rank, "module.remove", payload.clone()).map(drop))
+    }
+
+    /// Cancels a module's thread, as `flux module remove --cancel` does.
+    pub fn cancel(&self, rank: u32, name: &str) -> Result<()> {
+        self.rpc(rank, "module.remove", json!({ "name": name, "cancel": true })).map(drop)
+    }
+
+    /// The modules of a broker.
+    pub fn modules(&self, rank: u32) -> Result<Vec<String>> {
+        let list = self.rpc(rank, "module.list", json!({}))?;
+        let mods = list["mods"].as_array().into_iter().flatten();
+        Ok(mods.filter_map(|module| module["name"].as_str().map(str::to_owned)).collect())
+    }
+
+    /// The process of a broker.
+    pub fn broker_pid(&self, rank: u32) -> Result<u32> {
+        let answer = self.rpc(rank, "attr.get", json!({ "name": "broker.pid" }))?;
+        let pid = answer["value"].as_str().and_then(|pid| pid.parse().ok());
+        pid.ok_or_else(|| Error::Start(format!("rank {rank} names no broker.pid: {answer}")))
+    }
+
+    /// Kills a broker (SIGKILL).
+    pub fn kill(&self, rank: u32) -> Result<()> {
+        let pid = self.broker_pid(rank)?.to_string();
+        self.clients.lock().unwrap_or_else(PoisonError::into_inner).retain(|&(of, _), _| of != rank);
+        self.run(0, "kill", &["-KILL", &pid]).map(drop)
+    }
+
+    /// What a broker has logged, a line each.
+    pub fn log(&self, rank: u32) -> Result<Vec<String>> {
+        let text = match &self.running {
+            Running::Real(real) => self.run(rank, &real.flux(), &["dmesg"])?,
+            Running::Embedded(_) => {
+                let answer = self.rpc(rank, "log.dmesg", json!({}))?;
+                answer["log"].as_str().unwrap_or_default().to_owned()
+            }
+        };
+        Ok(text.lines().map(str::to_owned).collect())
+    }
+
+    /// Makes brokers and modules busy for a while: `jobs` jobs on real Flux; on the double, which has none, as many
+    /// requests to its stand-in for the KVS.
+    pub fn churn(&self, jobs: u32) -> Result<()> {
+        match &self.running {
+            Running::Real(real) => {
+                let copies = format!("--cc=1-{jobs}");
+                self.run(0, &real.flux(), &["submit", "--quiet", "--wait", &copies, "true"]).map(drop)
+            }
+            Running::Embedded(_) => {
+                (0..jobs).try_for_each(|seq| self.rpc(0, "kvs.ping", json!({ "seq": seq })).map(drop))
+            }
+        }
+    }
+
+    /// Ends the instance, and says if it ended badly.
+    pub fn stop(mut self) -> Result<()> {
+        self.clients.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        match &mut self.running {
+            Running::Real(real) => real.stop(),
+            Running::Embedded(embedded) => embedded.stop(),
+        }
+    }
+}

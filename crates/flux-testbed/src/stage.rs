@@ -1,0 +1,156 @@
+//! Built artifacts under the names that Flux expects: used by tests, the demo and the installation alike.
+
+use crate::{Error, Result};
+use sha2::{Digest, Sha256};
+use std::env;
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+/// The packages that make modules and what runs them.
+const PACKAGES: &[&str] = &["stats-agg", "stats-agg-loader", "loadgen", "flux-testbed", "embedded-flux"];
+/// The example modules of the crate `flux`.
+const EXAMPLES: &[&str] = &["hello", "panics"];
+
+/// How artifacts are built.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Profile {
+    /// Quickly.
+    Debug,
+    /// For use.
+    Release,
+}
+
+/// A folder of modules, and what stands beside it.
+#[derive(Debug, Clone)]
+pub struct Stage {
+    folder: PathBuf,
+}
+
+/// The root of the workspace that this crate was built in.
+pub fn workspace_root() -> &'static Path {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2);
+    root.unwrap_or_else(|| Path::new("."))
+}
+
+impl Stage {
+    /// The artifacts of this build, built if need be: once for each process.
+    pub fn of_this_build() -> Result<&'static Stage> {
+        static STAGE: OnceLock<Stage> = OnceLock::new();
+        if let Some(stage) = STAGE.get() {
+            return Ok(stage);
+        }
+        let stage = Stage::build(if cfg!(debug_assertions) { Profile::Debug } else { Profile::Release })?;
+        Ok(STAGE.get_or_init(|| stage))
+    }
+
+    /// Builds everything and puts it where it belongs.
+    pub fn build(profile: Profile) -> Result<Stage> {
+        let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+        let mut command = Command::new(cargo);
+        command.current_dir(workspace_root()).args(["build", "--quiet"]);
+        PACKAGES.iter().for_each(|package| {
+            command.args(["--package", package]);
+        });
+        run(&mut command, profile)?;
+        let mut examples = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+        examples.current_dir(workspace_root()).args(["build", "--quiet", "--package", "flux", "--examples"]);
+        run(&mut examples, profile)?;
+
+        let target =
+            env::var_os("CARGO_TARGET_DIR").map_or_else(|| workspace_root().join("target"), PathBuf::from);
+        let built =
+            workspace_root().join(target).join(if profile == Profile::Debug { "debug" } else { "release" });
+        let stage = Stage { folder: built.join("flux-stats") };
+        fs::create_dir_all(&stage.folder)
+            .map_err(Error::io(format!("creating {}", stage.folder.display())))?;
+        // Another process may stage the same files at the same time.
+        let lock = fs::File::create(stage.folder.join(".lock")).map_err(Error::io("creating a lock"))?;
+        lock.lock().map_err(Error::io("locking"))?;
+        place(&built.join("libloadgen.so"), &stage.folder.join("loadgen.so"))?;
+        for example in EXAMPLES {
+            let module = format!("{example}.so");
+            place(&built.join("examples").join(format!("lib{module}")), &stage.folder.join(module))?;
+        }
+        place_stats_agg(&built, &stage.folder)?;
+        place(&built.join("libflux_core.so"), &stage.libflux())?;
+        place(&built.join("embedded-broker"), &stage.program("embedded-broker"))?;
+        place(&built.join("testbed-rpc"), &stage.program("testbed-rpc"))?;
+        Ok(stage)
+    }
+
+    /// The file of a module.
+    pub fn module(&self, name: &str) -> PathBuf {
+        self.folder.join(format!("{name}.so"))
+    }
+
+    /// The double's libflux.
+    pub(crate) fn libflux(&self) -> PathBuf {
+        self.folder.join("libflux-core.so.2")
+    }
+
+    pub(crate) fn program(&self, name: &str) -> PathBuf {
+        self.folder.join(name)
+    }
+
+    /// Copies `stats-agg` into `folder`, in an order in which a load at any moment finds a whole one; the files written.
+    pub fn install_stats_agg(&self, folder: &Path) -> Result<Vec<PathBuf>> {
+        let implementation = fs::canonicalize(self.module("stats-agg-impl"))
+            .map_err(Error::io("looking for the implementation of stats-agg"))?;
+        place_pair(&implementation, &self.module("stats-agg"), folder)
+    }
+}
+
+fn run(command: &mut Command, profile: Profile) -> Result<()> {
+    if profile == Profile::Release {
+        command.arg("--release");
+    }
+    let output = command.output().map_err(Error::io("running cargo"))?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    Err(Error::Command { command: format!("{command:?}"), said })
+}
+
+fn place_stats_agg(built: &Path, folder: &Path) -> Result<()> {
+    place_pair(&built.join("libstats_agg.so"), &built.join("libstats_agg_loader.so"), folder).map(drop)
+}
+
+/// The implementation under a name that says what is in it, the link that names it, then the loader (the crate
+/// `stats-agg-loader` says why).
+fn place_pair(implementation: &Path, loader: &Path, folder: &Path) -> Result<Vec<PathBuf>> {
+    let content =
+        fs::read(implementation).map_err(Error::io(format!("reading {}", implementation.display())))?;
+    let digest: String = Sha256::digest(&content).iter().take(6).map(|byte| format!("{byte:02x}")).collect();
+    let name = format!("stats-agg-impl-{digest}.so");
+    place(implementation, &folder.join(&name))?;
+    let link = folder.join("stats-agg-impl.so");
+    let temporary = folder.join(".stats-agg-impl.so.new");
+    let _ = fs::remove_file(&temporary);
+    std::os::unix::fs::symlink(&name, &temporary)
+        .map_err(Error::io("linking the implementation of stats-agg"))?;
+    fs::rename(&temporary, &link).map_err(Error::io("linking the implementation of stats-agg"))?;
+    place(loader, &folder.join("stats-agg.so"))?;
+    Ok(vec![folder.join(name), link, folder.join("stats-agg.so")])
+}
+
+/// Copies a file and renames the copy: a process that has the old one mapped keeps it whole. What is the same already
+/// stays.
+fn place(from: &Path, to: &Path) -> Result<()> {
+    let doing = || format!("copying {} to {}", from.display(), to.display());
+    let content = fs::read(from).map_err(Error::io(doing()))?;
+    if fs::read(to).is_ok_and(|present| present == content) {
+        return Ok(());
+    }
+    let mut temporary = to.as_os_str().to_owned();
+    temporary.push(".new");
+    let mut file = fs::File::create(&temporary).map_err(Error::io(doing()))?;
+    file.write_all(&content).map_err(Error::io(doing()))?;
+    let mode = fs::metadata(from).map_err(Error::io(doing()))?.permissions();
+    file.set_permissions(mode).map_err(Error::io(doing()))?;
+    drop(file);
+    fs::rename(&temporary, to).map_err(Error::io(doing()))
+}

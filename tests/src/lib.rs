@@ -1,0 +1,82 @@
+//! What the end-to-end suites share: facts that hold on every backend, and what is read out of an answer.
+#![forbid(unsafe_code)]
+
+use flux_testbed::{Backend, Instance};
+use serde_json::{Value, json};
+use std::time::{Duration, Instant};
+
+/// Makes a module of tests for each backend, one test for each fact. A backend that the machine lacks says so in one
+/// line and holds nothing.
+#[macro_export]
+macro_rules! facts {
+    ($($fact:ident),* $(,)?) => {
+        mod real {
+            $(#[test] fn $fact() {
+                match ::flux_testbed::Backend::real().unwrap() {
+                    Some(backend) => super::$fact(backend),
+                    None => println!("skipped: no flux on this machine (PATH, FLUX_STATS_FLUX)"),
+                }
+            })*
+        }
+        mod embedded {
+            $(#[test] fn $fact() { super::$fact(::flux_testbed::Backend::Embedded) })*
+        }
+    };
+}
+
+/// Asks until `done` says yes, and fails with the last answer when it has not within `limit`.
+pub fn eventually<T: std::fmt::Debug>(
+    what: &str,
+    limit: Duration,
+    mut ask: impl FnMut() -> T,
+    done: impl Fn(&T) -> bool,
+) -> T {
+    let start = Instant::now();
+    loop {
+        let answer = ask();
+        if done(&answer) {
+            return answer;
+        }
+        assert!(start.elapsed() < limit, "not within {limit:?}: {what}; last: {answer:?}");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+}
+
+/// The whole answer of rank 0 to a question for these series.
+pub fn query(instance: &Instance, patterns: &[&str]) -> Value {
+    instance.rpc(0, "stats-agg.query", json!({ "match": patterns })).unwrap()
+}
+
+/// One series of rank 0; null when it is not there.
+pub fn series(instance: &Instance, name: &str) -> Value {
+    query(instance, &[name])["series"][0].clone()
+}
+
+/// The merged tree of rank 0.
+pub fn tree(instance: &Instance) -> Value {
+    instance.rpc(0, "stats-agg.stats-get", json!({})).unwrap()
+}
+
+/// The ranks that an answer covers, and those that are missing.
+pub fn coverage(answer: &Value) -> (String, String) {
+    let text = |key: &str| answer["ranks"][key].as_str().unwrap_or("?").to_owned();
+    (text("covered"), text("missing"))
+}
+
+/// Lines of a broker's log at a level that is a complaint.
+pub fn complaints(instance: &Instance, rank: u32) -> Vec<String> {
+    let bad =
+        |line: &String| [".err[", ".crit[", ".warning[", ".alert["].iter().any(|level| line.contains(level));
+    instance.log(rank).unwrap().into_iter().filter(bad).collect()
+}
+
+/// Whether this is real Flux and newer than the oldest that is supported, which lacks `remove --cancel`.
+pub fn has_cancel(instance: &Instance) -> bool {
+    match instance.backend() {
+        Backend::Embedded => true,
+        Backend::Real(flux) => {
+            let help = instance.run(0, &flux.to_string_lossy(), &["module", "remove", "--help"]);
+            help.is_ok_and(|help| help.contains("--cancel"))
+        }
+    }
+}
