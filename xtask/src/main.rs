@@ -1,10 +1,82 @@
 //! The one door for a maintainer: `cargo xtask COMMAND`.
+#![forbid(unsafe_code)]
 
+mod bench;
 #[cfg(feature = "bindings")]
 mod bindings;
+mod demo;
+mod install;
 
-fn main() -> anyhow::Result<()> {
-    #[cfg(feature = "bindings")]
-    bindings::run(std::path::Path::new("."), std::env::args().any(|a| a == "--check"))?;
-    Ok(())
+use anyhow::{Context, Result, bail};
+use clap::{Parser, Subcommand};
+use std::path::PathBuf;
+use std::process::Command;
+
+#[derive(Parser)]
+#[command(name = "cargo xtask", about = "Builds, shows, tests, measures and installs flux-stats")]
+struct Arguments {
+    #[command(subcommand)]
+    task: Task,
+}
+
+#[derive(Subcommand)]
+enum Task {
+    /// Starts an instance (real Flux where one is found, else the embedded double) and shows every module at work
+    Demo(demo::Options),
+    /// Runs what CI runs of Rust: format, lints, tests, documentation
+    Test,
+    /// Runs every benchmark and prints each figure beside its rival
+    Bench(bench::Options),
+    /// Regenerates flux-sys/src/bindings.rs from include/libflux.h (needs libclang)
+    Bindings {
+        /// Only say whether the file is what would be generated
+        #[arg(long)]
+        check: bool,
+    },
+    /// Installs the module for an instance to load
+    Install {
+        /// Where Flux is installed; without it `flux` is asked for its module folder
+        #[arg(long)]
+        prefix: Option<PathBuf>,
+    },
+}
+
+fn main() -> Result<()> {
+    match Arguments::parse().task {
+        Task::Demo(options) => demo::run(&options),
+        Task::Test => test(),
+        Task::Bench(options) => bench::run(&options),
+        Task::Bindings { check } => bindings(check),
+        Task::Install { prefix } => install::run(prefix),
+    }
+}
+
+fn cargo(arguments: &[&str], environment: &[(&str, &str)]) -> Result<()> {
+    let program = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    println!("+ cargo {}", arguments.join(" "));
+    let mut command = Command::new(program);
+    command.current_dir(flux_testbed::workspace_root()).args(arguments).envs(environment.iter().copied());
+    let status = command.status().context("running cargo")?;
+    if status.success() { Ok(()) } else { bail!("cargo {} failed", arguments.join(" ")) }
+}
+
+fn test() -> Result<()> {
+    cargo(&["fmt", "--all", "--check"], &[])?;
+    cargo(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"], &[])?;
+    cargo(&["test", "--workspace"], &[])?;
+    cargo(&["doc", "--workspace", "--no-deps"], &[("RUSTDOCFLAGS", "-D warnings")])
+}
+
+#[cfg(feature = "bindings")]
+fn bindings(check: bool) -> Result<()> {
+    bindings::run(flux_testbed::workspace_root(), check)
+}
+
+/// Without the feature that links libclang: runs itself again with it.
+#[cfg(not(feature = "bindings"))]
+fn bindings(check: bool) -> Result<()> {
+    let mut arguments =
+        vec!["run", "--quiet", "--package", "xtask", "--features", "bindings", "--", "bindings"];
+    arguments.extend(check.then_some("--check"));
+    cargo(&arguments, &[])
 }

@@ -240,8 +240,8 @@ impl Probe {
         }
     }
 
-    /// Whether the last sample met a thread that takes turns and has no name in the list: the list is old. What the
-    /// thread has done so far counts as soon as it is named.
+    /// Whether the last sample met a thread that takes turns and that no name fits: the list is old. What the thread has
+    /// done so far counts as soon as it is named.
     pub fn wants_names(&self) -> bool {
         self.unnamed
     }
@@ -283,8 +283,9 @@ impl Probe {
         let (Some(comm), Some(usage)) = (procfs::comm(self.pid, tid), procfs::usage(self.pid, tid)) else {
             return;
         };
-        let Some(name) = self.module_of(tid, &comm) else {
-            self.unnamed |= view.is_some_and(|view| view.wakeups > 0);
+        let turning = view.as_ref().is_some_and(|view| view.wakeups > 0);
+        let Some(name) = self.module_of(tid, &comm, turning) else {
+            self.unnamed |= turning;
             return;
         };
         // A thread that is new began after the last sample: all of it counts.
@@ -303,8 +304,8 @@ impl Probe {
         self.threads.insert(tid, Thread { comm, usage, view });
     }
 
-    /// The module that a thread is; `None` for a thread that is none (ZeroMQ's, say).
-    fn module_of(&self, tid: i32, comm: &str) -> Option<String> {
+    /// The module that a thread is; `None` for a thread that is none (ZeroMQ's, say). One that takes turns is one.
+    fn module_of(&self, tid: i32, comm: &str, turning: bool) -> Option<String> {
         if tid == self.main_tid {
             return Some(BROKER.to_owned());
         }
@@ -323,8 +324,12 @@ impl Probe {
             (Some(module), None) => Some(module.name.clone()),
             // Two names with the same first 15 bytes: the threads cannot be told apart, and share what is known.
             (Some(_), Some(_)) => Some(comm.to_owned()),
-            // Gone from the list, or not yet in it: known before under this name.
-            (None, _) => self.modules.keys().find(|name| cut(name) == comm).cloned(),
+            // Gone from the list, or not yet in it: known before under this name, or else its name is what the kernel
+            // has, unless that may be cut.
+            (None, _) => {
+                let whole = || (turning && comm.len() < COMM_MAX).then(|| comm.to_owned());
+                self.modules.keys().find(|name| cut(name) == comm).cloned().or_else(whole)
+            }
         }
     }
 
@@ -337,7 +342,7 @@ impl Probe {
             // It ended in the state that the slot is in, which therefore took no more time: read it as of then.
             let last = slot.read(0);
             let known = self.threads.get(tid);
-            let name = known.and_then(|thread| self.module_of(*tid, &thread.comm));
+            let name = known.and_then(|thread| self.module_of(*tid, &thread.comm, true));
             let before = known.and_then(|thread| thread.view.clone());
             if let (Some(name), Some(last)) = (name, last) {
                 let before = before.unwrap_or_else(|| last.beginning());
