@@ -70,7 +70,7 @@ fn options(words: &[String]) -> Result<Options, String> {
     })
 }
 
-/// Runs a broker; what [`options`] says.
+/// Runs a broker; as `options` has it.
 ///
 /// # Safety
 /// `argv` holds `argc` C strings.
