@@ -1,141 +1,203 @@
-//! What the hook adds to one turn of a real reactor, beside what it could cost otherwise: two reads of the clock in
-//! user space, and prepare and check watchers. All in one process, in turns, since the machine's speed drifts.
+//! What the hook adds to one empty turn of a reactor.
+//!
+//! The turn is libflux's own where libflux-core.so.2 is installed (or `$FLUX_STATS_LIBFLUX`), else that of
+//! the tests' stand-in. Bare, hooked and the rivals take turns in every round, so that a change of the
+//! machine's mood hits all of them; a line gives the median over the rounds of the difference to bare.
 
-use stats_probe::{Mode, Options, Probe};
+#[allow(dead_code)]
+#[path = "../tests/standin/mod.rs"]
+mod standin;
+
 use std::ffi::{CString, c_int, c_void};
+use std::hint::black_box;
 use std::time::Instant;
 
-const NAME: &str = "libflux-core.so.2";
-const TURNS: u32 = 200_000;
-const ROUNDS: usize = 11;
+use stats_probe::{Clock, Options, Probe};
 
-type Create = unsafe extern "C" fn(c_int) -> *mut c_void;
-type Run = unsafe extern "C" fn(*mut c_void, c_int) -> c_int;
-type Callback = unsafe extern "C" fn(*mut c_void, *mut c_void, c_int, *mut c_void);
-type Watch = unsafe extern "C" fn(*mut c_void, Callback, *mut c_void) -> *mut c_void;
-type Start = unsafe extern "C" fn(*mut c_void);
-type Stop = unsafe extern "C" fn(*mut c_void);
+const TURNS: u64 = 100_000;
+const ROUNDS: usize = 31;
 
-struct Libflux(*mut c_void);
+type Pointer = *mut c_void;
+type Callback = extern "C" fn(Pointer, Pointer, c_int, Pointer);
 
-impl Libflux {
-    fn open() -> Option<Self> {
-        let name = std::env::var("FLUX_STATS_LIBFLUX").unwrap_or_else(|_| NAME.into());
-        let name = CString::new(name).ok()?;
-        // SAFETY: libflux's initialisers have no preconditions.
-        let handle = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_GLOBAL) };
-        (!handle.is_null()).then_some(Libflux(handle))
-    }
-
-    fn symbol(&self, name: &str) -> *mut c_void {
-        let name = CString::new(name).unwrap_or_default();
-        // SAFETY: an open library and a C string.
-        let symbol = unsafe { libc::dlsym(self.0, name.as_ptr()) };
-        assert!(!symbol.is_null(), "libflux has no {name:?}");
-        symbol
-    }
+/// What a turn needs to know.
+struct Turn {
+    left: u64,
+    reactor: Pointer,
+    stop: unsafe extern "C" fn(Pointer),
+    reads_clock: bool,
 }
 
-/// Counts turns and ends the loop: an idle watcher, so that no turn sleeps.
-struct Turns {
-    left: u32,
-    reactor: *mut c_void,
-    stop: Stop,
-}
-
-unsafe extern "C" fn turn(_: *mut c_void, _: *mut c_void, _: c_int, turns: *mut c_void) {
-    // SAFETY: the argument is the Turns of the run that is under way.
-    let turns = unsafe { &mut *turns.cast::<Turns>() };
-    turns.left -= 1;
-    if turns.left == 0 {
-        // SAFETY: a live reactor.
-        unsafe { (turns.stop)(turns.reactor) };
-    }
-}
-
-unsafe extern "C" fn read_clock(_: *mut c_void, _: *mut c_void, _: c_int, _: *mut c_void) {
-    std::hint::black_box(Instant::now());
-}
-
-fn main() {
-    let Some(libflux) = Libflux::open() else {
-        println!("skipped: the cost of a turn, no {NAME} on this machine");
-        return;
-    };
-    // SAFETY: the types are those of include/libflux.h.
-    let (create, run, idle, prepare, check, start, halt, stop) = unsafe {
-        (
-            std::mem::transmute::<*mut c_void, Create>(libflux.symbol("flux_reactor_create")),
-            std::mem::transmute::<*mut c_void, Run>(libflux.symbol("flux_reactor_run")),
-            std::mem::transmute::<*mut c_void, Watch>(libflux.symbol("flux_idle_watcher_create")),
-            std::mem::transmute::<*mut c_void, Watch>(libflux.symbol("flux_prepare_watcher_create")),
-            std::mem::transmute::<*mut c_void, Watch>(libflux.symbol("flux_check_watcher_create")),
-            std::mem::transmute::<*mut c_void, Start>(libflux.symbol("flux_watcher_start")),
-            std::mem::transmute::<*mut c_void, Stop>(libflux.symbol("flux_watcher_stop")),
-            std::mem::transmute::<*mut c_void, Stop>(libflux.symbol("flux_reactor_stop")),
-        )
-    };
-    // SAFETY: no preconditions.
-    let reactor = unsafe { create(0) };
-    let mut turns = Box::new(Turns { left: 0, reactor, stop });
-    let argument: *mut Turns = &mut *turns;
-    // SAFETY: a live reactor, and callbacks with the arguments that they expect.
-    let (prepare, check) = unsafe {
-        start(idle(reactor, turn, argument.cast()));
-        (prepare(reactor, read_clock, std::ptr::null_mut()), check(reactor, read_clock, std::ptr::null_mut()))
-    };
-    let ns_a_turn = || {
-        // SAFETY: only the loop below touches the turns.
-        unsafe { (*argument).left = TURNS };
-        let begin = Instant::now();
-        // SAFETY: a live reactor with an active watcher.
-        unsafe { run(reactor, 0) };
-        begin.elapsed().as_nanos() as f64 / f64::from(TURNS)
-    };
-    let attached = || {
-        Probe::start(Options {
-            mode: Mode::Attach,
-            anchor: libflux.symbol("flux_reactor_run"),
-            broker_pid: 0,
-        })
-    };
-    let clocks = || {
-        let begin = Instant::now();
-        for _ in 0..TURNS {
-            std::hint::black_box((Instant::now(), Instant::now()));
+impl Turn {
+    fn take(&mut self) {
+        if self.reads_clock {
+            black_box(vdso_ns());
+            black_box(vdso_ns());
         }
-        begin.elapsed().as_nanos() as f64 / f64::from(TURNS)
-    };
-    let (mut bare, mut added, mut watched, mut clock) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-    for _ in 0..ROUNDS {
-        let plain = ns_a_turn();
-        let probe = attached();
-        assert_eq!(probe.status().fallback, None);
-        added.push(ns_a_turn() - plain);
-        drop(probe);
-        // SAFETY: live watchers.
-        unsafe {
-            start(prepare);
-            start(check);
+        self.left -= 1;
+        if self.left == 0 {
+            // SAFETY: called on the reactor's own thread.
+            unsafe { (self.stop)(self.reactor) };
         }
-        watched.push(ns_a_turn() - plain);
-        // SAFETY: live watchers.
-        unsafe {
-            halt(prepare);
-            halt(check);
-        }
-        bare.push(plain);
-        clock.push(clocks());
     }
-    let (bare, added, watched, clock) = (median(bare), median(added), median(watched), median(clock));
-    println!(
-        "one reactor turn: bare {bare:.0} ns; attach adds {added:.1} ns ({:.3} of bare; target <= 25 ns); \
-         rivals: prepare+check watchers add {watched:.1} ns, two vdso clock reads {clock:.1} ns",
-        added / bare
-    );
+}
+
+fn vdso_ns() -> u64 {
+    let mut ts = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: a valid timespec.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut ts) };
+    ts.tv_sec as u64 * 1_000_000_000 + ts.tv_nsec as u64
+}
+
+extern "C" fn watcher(_: Pointer, _: Pointer, _: c_int, arg: Pointer) {
+    // SAFETY: the watcher was given a Turn that outlives it.
+    unsafe { &mut *arg.cast::<Turn>() }.take();
+}
+
+extern "C" fn stamp(_: Pointer, _: Pointer, _: c_int, arg: Pointer) {
+    // SAFETY: the watcher was given a u64 that outlives it.
+    unsafe { *arg.cast::<u64>() = vdso_ns() };
 }
 
 fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     values[values.len() / 2]
+}
+
+fn report(what: &str, bare: &[f64], with: &[f64]) {
+    let added = median(bare.iter().zip(with).map(|(b, w)| w - b).collect());
+    let ratio = median(bare.iter().zip(with).map(|(b, w)| w / b).collect());
+    println!("  {what:<34} {:7.1} ns  + {added:5.1} ns  x {ratio:.3}", median(with.to_vec()));
+}
+
+/// Plays all rounds. `turns` runs TURNS turns and returns ns a turn; its arguments are whether each turn
+/// reads the clock twice and whether prepare and check watchers do.
+fn play(anchor: *const c_void, has_watchers: bool, mut turns: impl FnMut(bool, bool) -> f64) {
+    let attached = |clock: Clock, turns: &mut dyn FnMut(bool, bool) -> f64| {
+        let mut probe = Probe::start(Options { clock, ..Options::attach(anchor) });
+        assert_eq!(probe.status().fallback, None);
+        turns(false, false);
+        let ns = turns(false, false);
+        probe.stop();
+        ns
+    };
+    let [mut bare, mut auto, mut vdso, mut reads, mut watched]: [Vec<f64>; 5] = Default::default();
+    turns(false, false);
+    for _ in 0..ROUNDS {
+        bare.push(turns(false, false));
+        auto.push(attached(Clock::Auto, &mut turns));
+        reads.push(turns(true, false));
+        vdso.push(attached(Clock::Monotonic, &mut turns));
+        if has_watchers {
+            watched.push(turns(false, true));
+        }
+    }
+    report("bare", &bare, &bare);
+    report("hooked (what attach does)", &bare, &auto);
+    report("hooked, vdso clock", &bare, &vdso);
+    report("rival: two vdso clock reads", &bare, &reads);
+    if has_watchers {
+        report("rival: prepare and check watchers", &bare, &watched);
+    }
+}
+
+fn main() {
+    let library = std::env::var("FLUX_STATS_LIBFLUX").unwrap_or_else(|_| "libflux-core.so.2".into());
+    let name = CString::new(library.clone()).unwrap();
+    // SAFETY: libflux has no constructors that matter here.
+    let handle = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW) };
+    if handle.is_null() {
+        println!("no {library} here: turns of the stand-in library, which also reads a timer");
+        standin_turns();
+        return;
+    }
+    println!("turns of {library} that find nothing to wait for (time-out 0)");
+    libflux_turns(handle, true);
+    println!("turns of {library} that wait for a descriptor which is ready");
+    libflux_turns(handle, false);
+}
+
+fn libflux_turns(handle: Pointer, idle: bool) {
+    let symbol = |name: &str| {
+        let name = CString::new(name).unwrap();
+        // SAFETY: an open handle and a NUL-terminated name.
+        let address = unsafe { libc::dlsym(handle, name.as_ptr()) };
+        assert!(!address.is_null(), "{name:?}");
+        address
+    };
+    macro_rules! function {
+        ($name:expr, fn($($arg:ty),*) $(-> $ret:ty)?) => {
+            // SAFETY: the prototype of libflux's manual pages.
+            unsafe {
+                std::mem::transmute::<Pointer, unsafe extern "C" fn($($arg),*) $(-> $ret)?>(symbol($name))
+            }
+        };
+    }
+    let create_reactor = function!("flux_reactor_create", fn(c_int) -> Pointer);
+    let run = function!("flux_reactor_run", fn(Pointer, c_int) -> c_int);
+    let stop = function!("flux_reactor_stop", fn(Pointer));
+    let start_watcher = function!("flux_watcher_start", fn(Pointer));
+    let stop_watcher = function!("flux_watcher_stop", fn(Pointer));
+    let create_idle = function!("flux_idle_watcher_create", fn(Pointer, Callback, Pointer) -> Pointer);
+    let create_prepare = function!("flux_prepare_watcher_create", fn(Pointer, Callback, Pointer) -> Pointer);
+    let create_check = function!("flux_check_watcher_create", fn(Pointer, Callback, Pointer) -> Pointer);
+    let create_fd =
+        function!("flux_fd_watcher_create", fn(Pointer, c_int, c_int, Callback, Pointer) -> Pointer);
+
+    let mut stamps = [0u64; 2];
+    let mut turn = Turn { left: 0, reactor: std::ptr::null_mut(), stop, reads_clock: false };
+    let at = &raw mut turn;
+    // SAFETY: watchers are given pointers to locals that outlive all turns; an eventfd of value 1 is ready
+    // to be read for ever; 1 is FLUX_POLLIN.
+    let watchers = unsafe {
+        let reactor = create_reactor(0);
+        (*at).reactor = reactor;
+        start_watcher(match idle {
+            true => create_idle(reactor, watcher, at.cast()),
+            false => create_fd(reactor, libc::eventfd(1, libc::EFD_CLOEXEC), 1, watcher, at.cast()),
+        });
+        let prepare = create_prepare(reactor, stamp, (&raw mut stamps[0]).cast());
+        [prepare, create_check(reactor, stamp, (&raw mut stamps[1]).cast())]
+    };
+    play(symbol("flux_reactor_run"), true, |reads_clock, watched| {
+        // SAFETY: no turn is running; the reactor and its watchers are alive.
+        unsafe {
+            if watched {
+                watchers.iter().for_each(|w| start_watcher(*w));
+            }
+            (*at).left = TURNS;
+            (*at).reads_clock = reads_clock;
+            let start = Instant::now();
+            run((*at).reactor, 0);
+            let ns = start.elapsed().as_nanos() as f64 / TURNS as f64;
+            if watched {
+                watchers.iter().for_each(|w| stop_watcher(*w));
+            }
+            ns
+        }
+    });
+}
+
+extern "C" fn standin_turn(arg: Pointer) {
+    watcher(std::ptr::null_mut(), std::ptr::null_mut(), 0, arg);
+}
+
+fn standin_turns() {
+    let dir = tempfile::tempdir().unwrap();
+    let Some(object) = standin::build(dir.path(), "libbench.so", &[]) else { return };
+    let lib = standin::load(&object, libc::RTLD_NOW);
+    let mut turn = Turn { left: 0, reactor: std::ptr::null_mut(), stop: lib.stop, reads_clock: false };
+    let at = &raw mut turn;
+    play(lib.anchor, false, |reads_clock, _| {
+        // SAFETY: a reactor whose timer has always expired again, alive until the end of its turns.
+        unsafe {
+            let reactor = (lib.create)(1, Some(standin_turn), at.cast());
+            *at = Turn { left: TURNS, reactor, stop: lib.stop, reads_clock };
+            let start = Instant::now();
+            (lib.run)(reactor, 0);
+            let ns = start.elapsed().as_nanos() as f64 / TURNS as f64;
+            (lib.destroy)(reactor);
+            ns
+        }
+    });
 }

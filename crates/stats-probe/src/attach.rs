@@ -1,275 +1,223 @@
-//! Putting the hooks into libflux's GOT, and taking them out again.
+//! Puts the hook into libflux's GOT and takes it out again.
+//!
+//! One hook a process and copy of this code, counted: two modules that load the same code under different
+//! names share it. Two *versions* of this code may be mapped at once, each with a hook of its own in the
+//! same chain. So an entry is only ever put back while it still holds our pointer; else somebody's hook
+//! lies above ours, and ours stays where it is as a plain pass-through, to be woken up by the next attach.
+//! Putting it in a second time would make a ring of the two.
 
-use crate::elf::{self, ElfError, Entry, Image, Machine};
-use crate::hook;
-use crate::procfs;
-use crate::slot::{self, State};
-use libc::{c_int, c_void, dl_phdr_info, size_t};
-use parking_lot::Mutex;
-use std::ptr;
-use std::sync::atomic::Ordering::{AcqRel, Acquire, Release};
-use std::sync::atomic::{AtomicPtr, AtomicU32};
+use std::ffi::CString;
+use std::path::Path;
+use std::sync::atomic::Ordering::*;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
-/// Why a process's reactors cannot be hooked.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum AttachError {
-    /// No entry point of libflux was given.
-    #[error("libflux is not in this process")]
-    NoLibflux,
-    /// The broker is another process.
-    #[error("the module runs in a process of its own, outside the broker")]
-    Outside,
-    /// The hook is not made for this architecture.
-    #[error("the hook knows x86_64 and aarch64 only")]
-    Architecture,
-    /// The address belongs to no shared object.
-    #[error("flux_reactor_run belongs to no shared object")]
-    NoObject,
-    /// The object's image cannot be read.
-    #[error("libflux cannot be read: {0}")]
-    Elf(String),
-    /// The object does not import what the hook replaces.
-    #[error("libflux does not import epoll_wait")]
-    NoImport,
-    /// A page could not be made writable.
-    #[error("the page of a GOT entry cannot be written: {0}")]
-    Protect(String),
-    /// There is no memory for the slots.
-    #[error("no memory for the slots")]
-    NoMemory,
+use crate::clock::{self, Clock, Scale};
+use crate::hook::{self, EPOLL_PWAIT, EPOLL_PWAIT2, EPOLL_WAIT, HOOK, INACTIVE, REACTOR_RUN, SYMBOLS};
+use crate::mapping::Mapping;
+use crate::object::{self, Patch};
+use crate::slots::{Table, WORKING};
+
+/// How long the counter is calibrated at attach: within 50 ppm, good enough for the histogram.
+pub(crate) const CALIBRATION: Duration = Duration::from_millis(2);
+
+extern "C" fn after_fork() {
+    HOOK.working.store(INACTIVE, Relaxed);
 }
 
-impl From<ElfError> for AttachError {
-    fn from(error: ElfError) -> Self {
-        AttachError::Elf(error.to_string())
-    }
-}
-
-/// The hook as it is in this process. Two loads of the module under different names share it.
-struct Hooked {
-    /// Probes that are attached.
+struct Installation {
     users: u32,
-    /// Counts attaches, so that what a thread kept of an earlier one is known as old.
-    generations: u32,
-    /// Whether the entries lead to the hooks. They may do so without users: another version of this code, attached
-    /// later, goes on through ours, and its entries are not ours to change.
-    entries: Vec<Patched>,
-    /// Whether libflux's own calls of flux_reactor_run can be told.
-    nested_known: bool,
+    generation: u32,
+    anchor: usize,
+    /// Entries that hold our pointer, or held it when somebody put another hook above; `was` is what we
+    /// replaced.
+    entries: Vec<Patch>,
+    mapping: Option<Mapping>,
+    scale: Option<Scale>,
+    key_made: bool,
 }
 
-/// A GOT entry that leads to a hook.
-struct Patched {
-    /// Its address.
-    entry: usize,
-    hook: usize,
-    before: usize,
+static INSTALLATION: Mutex<Installation> = Mutex::new(Installation {
+    users: 0,
+    generation: 0,
+    anchor: 0,
+    entries: Vec::new(),
+    mapping: None,
+    scale: None,
+    key_made: false,
+});
+
+fn installation() -> MutexGuard<'static, Installation> {
+    // Every state between two statements is one that detach can undo.
+    INSTALLATION.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-static HOOKED: Mutex<Hooked> =
-    Mutex::new(Hooked { users: 0, generations: 0, entries: Vec::new(), nested_known: false });
+/// What an attach has brought.
+#[derive(Debug, Clone)]
+pub(crate) struct Attached {
+    pub(crate) table: &'static Table,
+    pub(crate) scale: Scale,
+    /// Nested waits are told apart.
+    pub(crate) blocked_known: bool,
+    /// Why the table cannot be read from outside, if so.
+    pub(crate) private: Option<String>,
+}
 
-/// The number of attached probes, for the retirement of dead threads' slots.
-pub(crate) static USERS: AtomicU32 = AtomicU32::new(0);
-
-/// Attaches; whether blocked waits can be told from sleep. `anchor` is the address of `flux_reactor_run`.
-pub(crate) fn attach(anchor: *const c_void) -> Result<bool, AttachError> {
-    let mut hooked = HOOKED.lock();
-    if hooked.users == 0 {
-        slot::table().ok_or(AttachError::NoMemory)?;
-        if hooked.entries.is_empty() {
-            install(&mut hooked, anchor)?;
-        }
-        hooked.generations = hooked.generations.wrapping_add(1).max(1);
-        open_slots(hooked.generations);
-        hook::GENERATION.store(hooked.generations, Release);
+/// Hooks the object that holds `anchor`, the address of `flux_reactor_run`. An error says in one sentence
+/// why that cannot be; nothing is changed then.
+pub(crate) fn attach(anchor: usize, slots: Option<&Path>, clock: Clock) -> Result<Attached, String> {
+    let mut this = installation();
+    if this.users == 0 {
+        this.activate(anchor, clock)?;
+    } else if this.anchor != anchor {
+        return Err("another libflux is hooked in this process already".into());
     }
-    hooked.users += 1;
-    USERS.store(hooked.users, Release);
-    Ok(hooked.nested_known)
+    this.users += 1;
+    let blocked_known = this.blocked_known();
+    let this = &mut *this;
+    match (&mut this.mapping, &this.scale) {
+        (Some(mapping), Some(scale)) => {
+            let table = mapping.table;
+            let private = slots.and_then(|path| mapping.publish(path).err());
+            Ok(Attached { table, scale: scale.clone(), blocked_known, private })
+        }
+        _ => Err("the slot table is missing".into()),
+    }
 }
 
-/// Ends one attach. With the last, the hooks only pass on, and are taken out where nobody has put another before.
+/// The table of this process if its hook is active; shown at `path`, or not any more.
+pub(crate) fn show(path: Option<&Path>, show: bool) -> Option<&'static Table> {
+    let mut this = installation();
+    if this.generation & 1 == 0 {
+        return None;
+    }
+    let mapping = this.mapping.as_mut()?;
+    match path {
+        // Whoever asked sees for himself whether it worked.
+        Some(path) if show => drop(mapping.publish(path)),
+        Some(path) => mapping.withdraw(Some(path)),
+        None => {}
+    }
+    Some(mapping.table)
+}
+
+/// The last detach takes the hook out.
 pub(crate) fn detach() {
-    let mut hooked = HOOKED.lock();
-    hooked.users = hooked.users.saturating_sub(1);
-    USERS.store(hooked.users, Release);
-    if hooked.users > 0 {
-        return;
-    }
-    hook::GENERATION.store(0, Release);
-    hooked.entries.retain(|patched| !restore(patched));
-}
-
-/// Every thread gets its slot now: one that is hung, or idle for an hour, would not come by to claim it.
-fn open_slots(generation: u32) {
-    let now_ns = hook::now_ns();
-    for tid in procfs::tids(procfs::SELF) {
-        let state = if procfs::is_running(procfs::SELF, tid) { State::Work } else { State::Sleep };
-        slot::claim(tid, generation, state, now_ns);
+    let mut this = installation();
+    this.users = this.users.saturating_sub(1);
+    if this.users == 0 && this.generation & 1 == 1 {
+        this.next_generation();
+        this.restore();
+        if let Some(mapping) = &mut this.mapping {
+            mapping.withdraw(None);
+        }
     }
 }
 
-fn install(hooked: &mut Hooked, anchor: *const c_void) -> Result<(), AttachError> {
-    let machine = Machine::own().ok_or(AttachError::Architecture)?;
-    let object = Object::holding(anchor as usize)?;
-    let wanted: Vec<&'static str> = hook::hooks().iter().map(|&(symbol, ..)| symbol).collect();
-    let entries = elf::got_entries(&object, machine, object.dynamic, object.base, &wanted)?;
-    if !entries.iter().any(|entry| entry.symbol == "epoll_wait") {
-        return Err(AttachError::NoImport);
-    }
-    hooked.nested_known = entries.iter().any(|entry| entry.symbol == "flux_reactor_run");
-    // flux_reactor_run first: no wait is timed before it can be told whether it is nested.
-    let ours_last = |entry: &&Entry| entry.symbol != "flux_reactor_run";
-    for entry in entries.iter().filter(|entry| !ours_last(entry)).chain(entries.iter().filter(ours_last)) {
-        match patch(&object, entry, anchor) {
-            Ok(patched) => hooked.entries.push(patched),
-            Err(error) => {
-                hooked.entries.retain(|patched| !restore(patched));
-                return Err(error);
+impl Installation {
+    fn activate(&mut self, anchor: usize, clock: Clock) -> Result<(), String> {
+        if !self.entries.is_empty() && self.anchor != anchor {
+            return Err("a hook of an earlier attach is still in another libflux".into());
+        }
+        object::pin(hook::replacement(EPOLL_WAIT))?;
+        if !self.key_made {
+            let mut key = 0;
+            // SAFETY: `key` is writable; the key gets no destructor.
+            if unsafe { libc::pthread_key_create(&mut key, None) } != 0 {
+                return Err("the process has no pthread key left".into());
             }
+            // A child of fork that does not exec shares the table but must not write into its parent's slots.
+            // SAFETY: the handler stores one word; its code is never unmapped.
+            unsafe { libc::pthread_atfork(None, None, Some(after_fork)) };
+            HOOK.key.store(key, Relaxed);
+            self.key_made = true;
+        }
+        if self.mapping.is_none() {
+            let mapping = Mapping::create().map_err(|e| format!("slot table: {e}"))?;
+            HOOK.table.store((mapping.table as *const Table).cast_mut(), Release);
+            self.mapping = Some(mapping);
+        }
+        let use_counter = clock::use_counter(clock);
+        let scale = Scale::calibrate(use_counter, CALIBRATION);
+        HOOK.use_counter.store(use_counter, Relaxed);
+        HOOK.scale.store(scale.per_tick(), Relaxed);
+        if let Some(header) = self.mapping.as_ref().map(|m| &m.table.header) {
+            header.use_counter.store(use_counter.into(), Relaxed);
+            header.scale.store(scale.per_tick(), Relaxed);
+        }
+        self.scale = Some(scale);
+        self.anchor = anchor;
+        if let Err(e) = self.install(anchor) {
+            self.restore();
+            return Err(e);
+        }
+        let blocked_known = self.blocked_known();
+        if let Some(header) = self.mapping.as_ref().map(|m| &m.table.header) {
+            header.blocked_known.store(blocked_known.into(), Relaxed);
+        }
+        self.next_generation();
+        Ok(())
+    }
+
+    fn blocked_known(&self) -> bool {
+        self.entries.iter().any(|e| e.symbol == REACTOR_RUN)
+    }
+
+    fn install(&mut self, anchor: usize) -> Result<(), String> {
+        // Where the entries lead that are not bound yet; looked up before the loader's lock is taken.
+        let mut unbound = [0; SYMBOLS.len()];
+        for (name, address) in SYMBOLS.iter().zip(&mut unbound) {
+            *address = object::default_symbol(&CString::new(*name).map_err(|e| e.to_string())?);
+        }
+        unbound[REACTOR_RUN] = anchor;
+        let before = &self.entries;
+        let mut put = Vec::new();
+        let result = object::patch_imports(anchor, &SYMBOLS, |patch| {
+            let ours = hook::replacement(patch.symbol);
+            // Covered: we put our pointer there, and what is there now is neither ours nor what we replaced.
+            let covered = before.iter().any(|e| e.entry == patch.entry && e.was != patch.was);
+            let real = if patch.unbound { unbound[patch.symbol] } else { patch.was };
+            if patch.was == ours || covered || real == 0 {
+                return None;
+            }
+            HOOK.real[patch.symbol].store(real, Release);
+            put.push(patch);
+            Some(ours)
+        });
+        for patch in put {
+            self.entries.retain(|e| e.entry != patch.entry);
+            self.entries.push(patch);
+        }
+        result?;
+        if self.entries.iter().any(|e| matches!(e.symbol, EPOLL_WAIT | EPOLL_PWAIT | EPOLL_PWAIT2)) {
+            Ok(())
+        } else {
+            Err("libflux does not import epoll_wait (is libev a library of its own there?)".into())
         }
     }
-    Ok(())
-}
 
-fn patch(object: &Object, entry: &Entry, anchor: *const c_void) -> Result<Patched, AttachError> {
-    let found = hook::hooks().into_iter().find(|&(symbol, ..)| symbol == entry.symbol);
-    let (symbol, hook, next) = found.ok_or(AttachError::NoImport)?;
-    let address = (object.base + entry.address) as usize;
-    // SAFETY: the dynamic section says that this is a GOT entry: an aligned pointer, mapped as long as libflux is,
-    // which this process keeps. Others write it, if at all, atomically as well (lazy binding).
-    let slot = unsafe { AtomicPtr::from_ptr(address as *mut *mut c_void) };
-    // An entry that is not bound yet leads to the resolver, which would put the function over the hook with the first
-    // call: go on to the function itself. libflux may be outside the default scope (Python), but its own is known.
-    let function = if symbol == "flux_reactor_run" { Some(anchor.cast_mut()) } else { resolve(symbol) };
-    let former = slot.load(Acquire);
-    let before = match function {
-        Some(function) if !is_bound(former, object) => function,
-        None if !is_bound(former, object) => return Err(AttachError::NoImport),
-        // Bound to the function, or to somebody else's hook, which ours goes on to.
-        _ => former,
-    };
-    next.store(before, Release);
-    write(slot, address, hook)?;
-    Ok(Patched { entry: address, hook: hook as usize, before: before as usize })
-}
-
-/// Whether an entry holds a function's address rather than that of its own object's resolver stub.
-fn is_bound(content: *mut c_void, object: &Object) -> bool {
-    let address = content as u64;
-    let within =
-        object.loads.iter().any(|&(start, end)| (object.base + start..object.base + end).contains(&address));
-    !content.is_null() && !within
-}
-
-/// The function that a symbol means in the scope of the whole process.
-fn resolve(symbol: &str) -> Option<*mut c_void> {
-    let name = std::ffi::CString::new(symbol).ok()?;
-    // SAFETY: a C string, looked up in the default scope.
-    let address = unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) };
-    (!address.is_null()).then_some(address)
-}
-
-/// Puts the former content back, unless the entry no longer leads to our hook. Whether it is done with.
-fn restore(patched: &Patched) -> bool {
-    // SAFETY: as in `patch`.
-    let slot = unsafe { AtomicPtr::from_ptr(patched.entry as *mut *mut c_void) };
-    let (ours, before) = (patched.hook as *mut c_void, patched.before as *mut c_void);
-    if slot.load(Acquire) != ours {
-        return false;
-    }
-    with_writable(patched.entry, || slot.compare_exchange(ours, before, AcqRel, Acquire).is_ok())
-        .unwrap_or(false)
-}
-
-fn write(slot: &AtomicPtr<c_void>, address: usize, content: *mut c_void) -> Result<(), AttachError> {
-    with_writable(address, || slot.store(content, Release))
-}
-
-/// Runs `body` while the page of `address` is writable; afterwards it has the protection that it had before. A page
-/// that is writable stays untouched: with lazy binding other threads write it too.
-fn with_writable<R>(address: usize, body: impl FnOnce() -> R) -> Result<R, AttachError> {
-    let protection = procfs::protection(address)
-        .ok_or_else(|| AttachError::Protect("not in /proc/self/maps".to_owned()))?;
-    if protection & libc::PROT_WRITE != 0 {
-        return Ok(body());
-    }
-    // SAFETY: a number that every system has.
-    let page = usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(4096);
-    let start = (address & !(page - 1)) as *mut c_void;
-    let set = |protection: c_int| {
-        // SAFETY: a whole page of a mapped object; only its protection changes, and only to more and back.
-        match unsafe { libc::mprotect(start, page, protection) } {
-            0 => Ok(()),
-            _ => Err(AttachError::Protect(std::io::Error::last_os_error().to_string())),
+    /// Puts back what still holds our pointer.
+    fn restore(&mut self) {
+        let mut left = self.entries.clone();
+        let result = object::patch_imports(self.anchor, &SYMBOLS, |patch| {
+            if patch.was != hook::replacement(patch.symbol) {
+                return None;
+            }
+            let ours = left.iter().position(|e| e.entry == patch.entry)?;
+            Some(left.swap_remove(ours).was)
+        });
+        if result.is_ok() {
+            self.entries = left;
         }
-    };
-    set(protection | libc::PROT_WRITE)?;
-    let result = body();
-    // The entry is right whatever this says.
-    let _ = set(protection);
-    Ok(result)
-}
+    }
 
-/// A shared object of this process.
-struct Object {
-    base: u64,
-    /// Its dynamic section, relative to the base.
-    dynamic: u64,
-    /// Readable ranges, relative to the base.
-    loads: Vec<(u64, u64)>,
-}
-
-impl Object {
-    fn holding(address: usize) -> Result<Self, AttachError> {
-        if address == 0 {
-            return Err(AttachError::NoLibflux);
+    /// Odd generations are active.
+    fn next_generation(&mut self) {
+        self.generation = self.generation.wrapping_add(1) & hook::GENERATION_MASK;
+        if let Some(mapping) = &self.mapping {
+            mapping.table.header.generation.store(self.generation, Release);
         }
-        let mut search = Search { address: address as u64, found: None };
-        let data: *mut Search = &mut search;
-        // SAFETY: the callback gets this pointer, and is not called after the return.
-        unsafe { libc::dl_iterate_phdr(Some(visit), data.cast()) };
-        search.found.ok_or(AttachError::NoObject)
+        let active = self.generation & 1 == 1;
+        HOOK.working.store(if active { self.generation << 8 | WORKING } else { INACTIVE }, Release);
     }
-}
-
-impl Image for Object {
-    fn read(&self, address: u64, buffer: &mut [u8]) -> bool {
-        let Some(end) = address.checked_add(buffer.len() as u64) else { return false };
-        if !self.loads.iter().any(|&(start, stop)| start <= address && end <= stop) {
-            return false;
-        }
-        // SAFETY: within a readable segment of an object that stays loaded.
-        unsafe {
-            let source = (self.base + address) as *const u8;
-            ptr::copy_nonoverlapping(source, buffer.as_mut_ptr(), buffer.len());
-        }
-        true
-    }
-}
-
-struct Search {
-    address: u64,
-    found: Option<Object>,
-}
-
-unsafe extern "C" fn visit(info: *mut dl_phdr_info, _: size_t, data: *mut c_void) -> c_int {
-    // SAFETY: what dl_iterate_phdr passes, and the search that `holding` passed to it.
-    let (info, search) = unsafe { (&*info, &mut *data.cast::<Search>()) };
-    if info.dlpi_phdr.is_null() {
-        return 0;
-    }
-    // SAFETY: that many program headers.
-    let headers = unsafe { std::slice::from_raw_parts(info.dlpi_phdr, usize::from(info.dlpi_phnum)) };
-    let readable = headers.iter().filter(|h| h.p_type == libc::PT_LOAD && h.p_flags & libc::PF_R != 0);
-    let loads: Vec<(u64, u64)> = readable.map(|h| (h.p_vaddr, h.p_vaddr + h.p_memsz)).collect();
-    let base = info.dlpi_addr;
-    let holds = loads.iter().any(|&(start, end)| (base + start..base + end).contains(&search.address));
-    let dynamic = headers.iter().find(|h| h.p_type == libc::PT_DYNAMIC).map(|h| h.p_vaddr);
-    if let (true, Some(dynamic)) = (holds, dynamic) {
-        search.found = Some(Object { base, dynamic, loads });
-        return 1;
-    }
-    0
 }

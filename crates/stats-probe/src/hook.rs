@@ -1,202 +1,345 @@
-//! What runs in place of a wait. The rules of this file: no `Drop`, no panic, no allocation, no lock, no landing pad,
-//! `errno` as the wait left it. `pthread_cancel` unwinds from the wait through these frames.
+//! The functions that stand in for `epoll_wait` and its kin in libflux's GOT.
+//!
+//! What holds for everything in this file:
+//!
+//! * `flux module remove --cancel` is `pthread_cancel`: the thread is unwound *through* these frames while
+//!   it sleeps in the real `epoll_wait`. They are `extern "C-unwind"`, own nothing that needs dropping,
+//!   cannot panic and catch nothing; a landing pad here would abort the broker.
+//! * No allocation, no lock, no system call of its own after a thread's first turn; no thread-local
+//!   variable either: in a dlopened object those are allocated at first use and may need destructors. A
+//!   pthread key without destructor holds the thread's slot.
+//! * `errno` is what the real function left.
+//! * The code stays mapped for ever (`object::pin`), since a thread may sleep in it during a detach. Such
+//!   a thread notices the new generation when it wakes and writes nothing.
 
-use crate::slot::{self, Slot, State};
-use libc::{c_int, epoll_event, nfds_t, pollfd, sigset_t, timespec};
-use std::cell::Cell;
-use std::ffi::c_void;
-use std::sync::atomic::Ordering::{Acquire, Relaxed};
-use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64};
+use std::ffi::{c_int, c_ulong, c_void};
+use std::ptr::{null, null_mut};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering::*};
 
-/// What was in the GOT entries before: where the hooks go on to.
-pub(crate) static EPOLL_WAIT: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
-pub(crate) static EPOLL_PWAIT: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
-pub(crate) static EPOLL_PWAIT2: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
-pub(crate) static POLL: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
-pub(crate) static REACTOR_RUN: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
+use crate::clock::{counter, monotonic_ns};
+use crate::slots::{NESTED, Slot, Table, UNNAMED};
 
-/// The attach in force; zero: none, the hooks only pass on.
-pub(crate) static GENERATION: AtomicU32 = AtomicU32::new(0);
-/// Waits of threads for which the table had no slot.
-pub(crate) static UNTIMED: AtomicU64 = AtomicU64::new(0);
+/// Generations are compared in the 24 bits that a slot has for them.
+pub(crate) const GENERATION_MASK: u32 = 0xff_ffff;
 
-type EpollWait = unsafe extern "C-unwind" fn(c_int, *mut epoll_event, c_int, c_int) -> c_int;
-type EpollPwait =
-    unsafe extern "C-unwind" fn(c_int, *mut epoll_event, c_int, c_int, *const sigset_t) -> c_int;
-type EpollPwait2 =
-    unsafe extern "C-unwind" fn(c_int, *mut epoll_event, c_int, *const timespec, *const sigset_t) -> c_int;
-type Poll = unsafe extern "C-unwind" fn(*mut pollfd, nfds_t, c_int) -> c_int;
-type ReactorRun = unsafe extern "C-unwind" fn(*mut c_void, c_int) -> c_int;
+/// `maxevents` with which, at time-out 0, `flux_pollevents` drains a handle's own epoll descriptor: that is
+/// no turn of a reactor (libev asks for 64 events or more).
+const POLLEVENTS: c_int = 1;
 
-thread_local! {
-    /// This thread's slot; without a destructor, so that nothing is registered.
-    static SLOT: Cell<Option<&'static Slot>> = const { Cell::new(None) };
-    /// The attach in which the table had no slot for this thread: it is not asked again.
-    static REFUSED: Cell<u32> = const { Cell::new(0) };
-}
+/// The names that are hooked; a `Patch::symbol` indexes this, [`REPLACEMENTS`] and [`Hook::real`].
+pub(crate) const SYMBOLS: [&str; 5] =
+    ["epoll_wait", "epoll_pwait", "epoll_pwait2", "poll", "flux_reactor_run"];
+pub(crate) const EPOLL_WAIT: usize = 0;
+pub(crate) const EPOLL_PWAIT: usize = 1;
+pub(crate) const EPOLL_PWAIT2: usize = 2;
+pub(crate) const POLL: usize = 3;
+pub(crate) const REACTOR_RUN: usize = 4;
 
-/// CLOCK_MONOTONIC, read in user space.
-pub(crate) fn now_ns() -> u64 {
-    let mut time = timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: a clock that every Linux has, and a valid place for its time.
-    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut time) };
-    (time.tv_sec as u64).wrapping_mul(1_000_000_000).wrapping_add(time.tv_nsec as u64)
-}
-
-/// This thread's slot in the attach in force.
-#[inline]
-fn own_slot(generation: u32) -> Option<&'static Slot> {
-    match SLOT.get() {
-        Some(slot) if slot.generation() == generation => Some(slot),
-        _ => first_slot(generation),
+/// The address of the function that replaces a symbol.
+pub(crate) fn replacement(symbol: usize) -> usize {
+    match symbol {
+        EPOLL_WAIT => epoll_wait as *const () as usize,
+        EPOLL_PWAIT => epoll_pwait as *const () as usize,
+        EPOLL_PWAIT2 => epoll_pwait2 as *const () as usize,
+        POLL => poll as *const () as usize,
+        _ => reactor_run as *const () as usize,
     }
 }
 
-/// The thread's first wait under this attach.
+/// All that the hook reads; written before the GOT is, and by attach and detach.
+#[repr(C, align(64))]
+pub(crate) struct Hook {
+    /// Generation << 8 and WORKING while active, else INACTIVE: what a slot's low word is in a usual turn.
+    pub(crate) working: AtomicU32,
+    pub(crate) key: AtomicU32,
+    pub(crate) use_counter: AtomicBool,
+    pub(crate) scale: AtomicU64,
+    pub(crate) table: AtomicPtr<Table>,
+    pub(crate) real: [AtomicUsize; SYMBOLS.len()],
+}
+
+/// No slot's low word is this, or this plus one.
+pub(crate) const INACTIVE: u32 = 0xfe;
+
+pub(crate) static HOOK: Hook = Hook {
+    working: AtomicU32::new(INACTIVE),
+    key: AtomicU32::new(0),
+    use_counter: AtomicBool::new(false),
+    scale: AtomicU64::new(0),
+    table: AtomicPtr::new(null_mut()),
+    real: [const { AtomicUsize::new(0) }; SYMBOLS.len()],
+};
+
+/// Value of the key in a thread that found no free slot.
+const UNTIMED: *const Slot = std::ptr::without_provenance(64);
+
+#[inline(always)]
+fn now() -> u64 {
+    if HOOK.use_counter.load(Relaxed) { counter() } else { slow_now() }
+}
+
 #[cold]
 #[inline(never)]
-fn first_slot(generation: u32) -> Option<&'static Slot> {
-    if REFUSED.get() == generation {
-        UNTIMED.fetch_add(1, Relaxed);
+fn slow_now() -> u64 {
+    monotonic_ns()
+}
+
+/// The calling thread's slot, null or UNTIMED.
+#[inline(always)]
+fn own_slot() -> *const Slot {
+    // SAFETY: the key was created before the GOT was changed, and is never deleted.
+    unsafe { libc::pthread_getspecific(HOOK.key.load(Relaxed)) }.cast::<Slot>()
+}
+
+/// The slot, if this is a usual turn: active, known in this generation, working, not nested, not split.
+#[inline(always)]
+fn usual(slot: *const Slot) -> Option<&'static Slot> {
+    if slot.is_null() || slot == UNTIMED {
         return None;
     }
-    // SAFETY: a system call without arguments.
-    let tid = unsafe { libc::syscall(libc::SYS_gettid) } as i32;
-    // A thread that comes here before any sampler has seen it has been working since it began.
-    let slot = slot::claim(tid, generation, State::Work, now_ns());
-    if slot.is_none() {
-        REFUSED.set(generation);
+    // SAFETY: besides null and UNTIMED, the key only ever holds slots of the table, which is never
+    // unmapped.
+    let slot = unsafe { &*slot };
+    (slot.low() == HOOK.working.load(Acquire)).then_some(slot)
+}
+
+/// The calling thread's slot if it is to be timed, known in this generation.
+fn timed_slot() -> Option<&'static Slot> {
+    let working = HOOK.working.load(Acquire);
+    if working == INACTIVE {
+        return None;
     }
-    SLOT.set(slot);
+    let slot = own_slot();
+    if slot == UNTIMED {
+        return None;
+    }
+    if slot.is_null() {
+        return first_sight(working >> 8);
+    }
+    // SAFETY: as in `usual`.
+    let slot = unsafe { &*slot };
+    if slot.generation() != working >> 8 {
+        slot.become_known(working >> 8, now());
+    }
+    Some(slot)
+}
+
+/// Finds or makes the slot of a thread that has none yet.
+#[cold]
+#[inline(never)]
+fn first_sight(generation: u32) -> Option<&'static Slot> {
+    // SAFETY: errno's address is valid for the calling thread.
+    let errno = unsafe { libc::__errno_location() };
+    // SAFETY: as above.
+    let saved = unsafe { *errno };
+    // SAFETY: set before the GOT was changed; the table is never unmapped.
+    let table = unsafe { &*HOOK.table.load(Acquire) };
+    // SAFETY: gettid has no preconditions and is no cancellation point.
+    let tid = unsafe { libc::gettid() };
+    let slot = table.slot_for_owner(tid);
+    let value = slot.map_or(UNTIMED, |s| s as *const Slot);
+    // SAFETY: the key exists.
+    let set = unsafe { libc::pthread_setspecific(HOOK.key.load(Relaxed), value.cast()) };
+    let slot = slot.filter(|_| set == 0);
+    match slot {
+        Some(slot) => {
+            name_slot(slot);
+            slot.become_known(generation, now());
+        }
+        None => {
+            table.header.overflow.fetch_add(1, Relaxed);
+        }
+    }
+    // SAFETY: as above.
+    unsafe { *errno = saved };
     slot
 }
 
-/// Begins to time a wait, which is of the kind `outermost` unless a nested reactor is under way. `None`: just wait.
-#[inline]
-fn enter(outermost: State) -> Option<(&'static Slot, State, u32)> {
-    let generation = GENERATION.load(Acquire);
-    if generation == 0 {
-        return None;
-    }
-    let slot = own_slot(generation)?;
-    let kind = if slot.depth() > 0 { State::Blocked } else { outermost };
-    slot.enter_wait(kind, now_ns());
-    Some((slot, kind, generation))
+/// Copies the thread's comm name into its slot.
+fn name_slot(slot: &Slot) {
+    let mut comm = [0u8; 16];
+    // SAFETY: PR_GET_NAME writes up to 16 bytes, NUL included.
+    unsafe { libc::prctl(libc::PR_GET_NAME, comm.as_mut_ptr()) };
+    slot.set_comm(&comm);
 }
 
-#[inline]
-fn leave(entered: Option<(&'static Slot, State, u32)>) {
-    if let Some((slot, kind, generation)) = entered {
-        // Opened anew while this thread slept, for an attach that has its own account of that sleep.
-        if slot.generation() == generation {
-            // The clock is read without a system call, so errno stays; no other call is made here.
-            slot.leave_wait(kind, now_ns());
+/// A reactor's wait begins in an unusual turn. Returns the slot, or null if the thread is not timed.
+#[cold]
+#[inline(never)]
+fn unusual_wait() -> *const Slot {
+    let Some(slot) = timed_slot() else { return null() };
+    if slot.low() & NESTED != 0 {
+        slot.work_to_blocked(now());
+        return slot;
+    }
+    if slot.low() & UNNAMED != 0 {
+        // A module receives its welcome message (a blocking receive) before it has a name; in its reactor
+        // it has one. PR_GET_NAME does not fail, so it leaves errno alone.
+        name_slot(slot);
+    }
+    slot.any_work_to_sleep(now(), HOOK.scale.load(Relaxed));
+    slot
+}
+
+/// A reactor's wait begins.
+#[inline(always)]
+fn wait_begins() -> *const Slot {
+    match usual(own_slot()) {
+        Some(slot) => {
+            slot.work_to_sleep(now(), HOOK.scale.load(Relaxed));
+            slot
+        }
+        None => unusual_wait(),
+    }
+}
+
+/// A wait is over. If the hook has been detached (and perhaps attached again) meanwhile, the slot's
+/// generation is not the hook's: what the thread was doing is not known any more, and nothing is written.
+#[inline(always)]
+fn wait_ends(slot: *const Slot) {
+    if slot.is_null() {
+        return;
+    }
+    // SAFETY: what `wait_begins` returned: null or a slot of the table.
+    let slot = unsafe { &*slot };
+    // SLEEPING is WORKING + 1.
+    if slot.low() == HOOK.working.load(Acquire).wrapping_add(1) {
+        slot.sleep_to_work(now());
+    } else {
+        nested_wait_ends(slot);
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn nested_wait_ends(slot: &Slot) {
+    if slot.generation() == HOOK.working.load(Acquire) >> 8 {
+        let now = now();
+        slot.blocked_to_work(now);
+        if slot.low() & NESTED == 0 {
+            slot.call_ends(now);
         }
     }
 }
 
-/// A wait of libev, or libflux draining a handle's descriptor, which is told by its arguments and is no wait.
-#[inline]
-fn is_drain(maxevents: c_int, no_wait: bool) -> bool {
-    maxevents == 1 && no_wait
+/// A blocking receive begins.
+#[cold]
+#[inline(never)]
+fn receive_begins() -> *const Slot {
+    let Some(slot) = timed_slot() else { return null() };
+    let now = now();
+    slot.work_to_blocked(now);
+    if slot.low() & NESTED == 0 {
+        slot.call_begins(now);
+    }
+    slot
 }
 
-/// # Safety
-/// As `epoll_wait`; only called through an entry whose former content is in [`EPOLL_WAIT`].
-pub(crate) unsafe extern "C-unwind" fn epoll_wait(
+/// The real function of a symbol.
+macro_rules! real {
+    ($symbol:expr, fn($($arg:ty),*) -> $ret:ty) => {{
+        let address = HOOK.real[$symbol].load(Relaxed) as *const ();
+        // SAFETY: set, before the GOT entry that leads here was, to a function of this C signature.
+        unsafe { std::mem::transmute::<*const (), unsafe extern "C-unwind" fn($($arg),*) -> $ret>(address) }
+    }};
+}
+
+/// A wait of libev, or `flux_pollevents`: `$real` is called with the arguments as they are. A wait with
+/// time-out 0 does not wait: in a usual turn it ends a turn without a sleep, for one reading of the clock.
+macro_rules! wait {
+    ($max:expr, $immediate:expr, $real:expr) => {{
+        if $immediate {
+            if $max == POLLEVENTS {
+                // SAFETY: the caller's arguments are passed on as they are.
+                return unsafe { $real };
+            }
+            if let Some(slot) = usual(own_slot()) {
+                slot.work_to_work(now(), HOOK.scale.load(Relaxed));
+                // SAFETY: as above.
+                return unsafe { $real };
+            }
+        }
+        let slot = wait_begins();
+        // SAFETY: as above.
+        let rc = unsafe { $real };
+        wait_ends(slot);
+        rc
+    }};
+}
+
+unsafe extern "C-unwind" fn epoll_wait(
     epfd: c_int,
-    events: *mut epoll_event,
-    maxevents: c_int,
+    events: *mut c_void,
+    max: c_int,
     timeout: c_int,
 ) -> c_int {
-    // SAFETY: stored before the entry led here, and of this type.
-    let next: EpollWait = unsafe { std::mem::transmute(EPOLL_WAIT.load(Acquire)) };
-    let entered = if is_drain(maxevents, timeout == 0) { None } else { enter(State::Sleep) };
-    // SAFETY: the caller's own arguments.
-    let rc = unsafe { next(epfd, events, maxevents, timeout) };
-    leave(entered);
-    rc
+    let real = real!(EPOLL_WAIT, fn(c_int, *mut c_void, c_int, c_int) -> c_int);
+    wait!(max, timeout == 0, real(epfd, events, max, timeout))
 }
 
-/// # Safety
-/// As `epoll_pwait`; see [`epoll_wait`].
-pub(crate) unsafe extern "C-unwind" fn epoll_pwait(
+unsafe extern "C-unwind" fn epoll_pwait(
     epfd: c_int,
-    events: *mut epoll_event,
-    maxevents: c_int,
+    events: *mut c_void,
+    max: c_int,
     timeout: c_int,
-    mask: *const sigset_t,
+    mask: *const c_void,
 ) -> c_int {
-    // SAFETY: stored before the entry led here, and of this type.
-    let next: EpollPwait = unsafe { std::mem::transmute(EPOLL_PWAIT.load(Acquire)) };
-    let entered = if is_drain(maxevents, timeout == 0) { None } else { enter(State::Sleep) };
-    // SAFETY: the caller's own arguments.
-    let rc = unsafe { next(epfd, events, maxevents, timeout, mask) };
-    leave(entered);
-    rc
+    let real = real!(EPOLL_PWAIT, fn(c_int, *mut c_void, c_int, c_int, *const c_void) -> c_int);
+    wait!(max, timeout == 0, real(epfd, events, max, timeout, mask))
 }
 
-/// # Safety
-/// As `epoll_pwait2`; see [`epoll_wait`].
-pub(crate) unsafe extern "C-unwind" fn epoll_pwait2(
+unsafe extern "C-unwind" fn epoll_pwait2(
     epfd: c_int,
-    events: *mut epoll_event,
-    maxevents: c_int,
-    timeout: *const timespec,
-    mask: *const sigset_t,
+    events: *mut c_void,
+    max: c_int,
+    timeout: *const libc::timespec,
+    mask: *const c_void,
 ) -> c_int {
-    // SAFETY: stored before the entry led here, and of this type.
-    let next: EpollPwait2 = unsafe { std::mem::transmute(EPOLL_PWAIT2.load(Acquire)) };
-    // SAFETY: null (no limit), or the caller's valid timeout.
-    let no_wait = unsafe { timeout.as_ref() }.is_some_and(|t| t.tv_sec == 0 && t.tv_nsec == 0);
-    let entered = if is_drain(maxevents, no_wait) { None } else { enter(State::Sleep) };
-    // SAFETY: the caller's own arguments.
-    let rc = unsafe { next(epfd, events, maxevents, timeout, mask) };
-    leave(entered);
-    rc
+    let real =
+        real!(EPOLL_PWAIT2, fn(c_int, *mut c_void, c_int, *const libc::timespec, *const c_void) -> c_int);
+    // SAFETY: a timeout that is not NULL is a valid timespec by the function's contract.
+    let immediate = !timeout.is_null() && unsafe { (*timeout).tv_sec == 0 && (*timeout).tv_nsec == 0 };
+    wait!(max, immediate, real(epfd, events, max, timeout, mask))
 }
 
-/// A blocking receive waits in `poll`.
-///
-/// # Safety
-/// As `poll`; see [`epoll_wait`].
-pub(crate) unsafe extern "C-unwind" fn poll(fds: *mut pollfd, count: nfds_t, timeout: c_int) -> c_int {
-    // SAFETY: stored before the entry led here, and of this type.
-    let next: Poll = unsafe { std::mem::transmute(POLL.load(Acquire)) };
-    let entered = if timeout == 0 { None } else { enter(State::Blocked) };
-    // SAFETY: the caller's own arguments.
-    let rc = unsafe { next(fds, count, timeout) };
-    leave(entered);
-    rc
-}
-
-/// libflux running a reactor inside one: a synchronous wait.
-///
-/// # Safety
-/// As `flux_reactor_run`; see [`epoll_wait`].
-pub(crate) unsafe extern "C-unwind" fn reactor_run(reactor: *mut c_void, flags: c_int) -> c_int {
-    // SAFETY: stored before the entry led here, and of this type.
-    let next: ReactorRun = unsafe { std::mem::transmute(REACTOR_RUN.load(Acquire)) };
-    let generation = GENERATION.load(Acquire);
-    let slot = if generation == 0 { None } else { own_slot(generation) };
-    if let Some(slot) = slot {
-        slot.set_depth(slot.depth().wrapping_add(1));
+/// libflux polls only to receive: with time-out 0 to look, else until a message is there.
+unsafe extern "C-unwind" fn poll(fds: *mut c_void, count: c_ulong, timeout: c_int) -> c_int {
+    let real = real!(POLL, fn(*mut c_void, c_ulong, c_int) -> c_int);
+    if timeout == 0 {
+        // SAFETY: the caller's arguments are passed on as they are.
+        return unsafe { real(fds, count, timeout) };
     }
-    // SAFETY: the caller's own arguments.
-    let rc = unsafe { next(reactor, flags) };
-    if let Some(slot) = slot {
-        slot.set_depth(slot.depth().saturating_sub(1));
-    }
+    let slot = receive_begins();
+    // SAFETY: as above.
+    let rc = unsafe { real(fds, count, timeout) };
+    wait_ends(slot);
     rc
 }
 
-/// The hooks by symbol: what is put into a GOT entry, and where its former content is kept.
-pub(crate) fn hooks() -> [(&'static str, *mut c_void, &'static AtomicPtr<c_void>); 5] {
-    [
-        ("epoll_wait", epoll_wait as *mut c_void, &EPOLL_WAIT),
-        ("epoll_pwait", epoll_pwait as *mut c_void, &EPOLL_PWAIT),
-        ("epoll_pwait2", epoll_pwait2 as *mut c_void, &EPOLL_PWAIT2),
-        ("poll", poll as *mut c_void, &POLL),
-        ("flux_reactor_run", reactor_run as *mut c_void, &REACTOR_RUN),
-    ]
+/// libflux calls `flux_reactor_run` through its own GOT only to wait inside a call (a synchronous RPC runs
+/// a reactor of its own); the broker and the modules have GOTs of their own. So whatever comes by here is
+/// nested, the outermost run never does.
+unsafe extern "C-unwind" fn reactor_run(reactor: *mut c_void, flags: c_int) -> c_int {
+    let real = real!(REACTOR_RUN, fn(*mut c_void, c_int) -> c_int);
+    let Some(slot) = timed_slot() else {
+        // SAFETY: the caller's arguments are passed on as they are.
+        return unsafe { real(reactor, flags) };
+    };
+    let depth = slot.depth.load(Relaxed);
+    slot.depth.store(depth.wrapping_add(1), Relaxed);
+    if depth == 0 {
+        slot.set_flag(NESTED, true);
+        slot.call_begins(now());
+    }
+    // SAFETY: as above.
+    let rc = unsafe { real(reactor, flags) };
+    // Down again whatever the generation: up and down stay paired in this frame.
+    slot.depth.store(depth, Relaxed);
+    if depth == 0 {
+        slot.set_flag(NESTED, false);
+        if slot.generation() == HOOK.working.load(Acquire) >> 8 {
+            slot.call_ends(now());
+        }
+    }
+    rc
 }

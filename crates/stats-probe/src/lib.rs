@@ -1,37 +1,46 @@
-//! Times every reactor of a process that has libflux: from inside, at run time, without change to it.
+//! Times every reactor of a live Flux broker, from inside, without a change to Flux.
 //!
-//! Flux reactors are libev loops in libflux-core.so, which waits by calling `epoll_wait` through its global offset
-//! table (GOT). [`Probe::start`] with [`Mode::Attach`] replaces that one pointer, and those of `poll` and of libflux's
-//! own calls of `flux_reactor_run`: from then on every thread's waits pass a hook that keeps the time. /proc is read
-//! beside it, for CPU time, run-queue wait and context switches, and for modules that are processes of their own.
+//! libflux calls `epoll_wait` through its global offset table. A module that is loaded into the broker
+//! replaces that one pointer, and from then on every turn of every reactor of the broker is timed: how
+//! often it wakes up, how long it works, sleeps, or is blocked in a nested wait. Beside it the kernel's
+//! own numbers of every thread are read from /proc; they are all there is where nothing can be hooked.
 //!
-//! ```
-//! use stats_probe::{Mode, Options, Probe};
-//!
-//! let mut probe = Probe::start(Options { mode: Mode::Proc, ..Options::default() });
-//! probe.sample();
-//! for module in probe.modules() {
-//!     println!("{} {} ns of CPU", module.name, module.cpu_ns);
+//! ```no_run
+//! use stats_probe::{Options, Probe};
+//! # let flux_reactor_run = std::ptr::null();
+//! let mut probe = Probe::start(Options::attach(flux_reactor_run));
+//! if let Some(why) = &probe.status().fallback {
+//!     eprintln!("turns are not timed: {why}");
+//! }
+//! for module in probe.sample() {
+//!     println!("{} {} wakeups, {} ns of work", module.name, module.wakeups, module.work_ns);
 //! }
 //! ```
-//!
-//! What the hook takes into account, each point seen on a live broker:
-//!
-//! * `epoll_wait` with room for one event and no wait is libflux draining a handle's own descriptor, not a turn.
-//! * A synchronous RPC runs a second reactor: libflux calls `flux_reactor_run` through its own GOT, which modules and
-//!   brokers do not. Waits inside such a call are *blocked*, not sleep.
-//! * `pthread_cancel` unwinds through a waiting thread: the hook's frames own nothing.
-//! * A thread enters the hook with its next wait; until then its state is what /proc said at the attach.
-//!
-//! A thread's sleep, blocked and work add up to the wall time since it was first seen.
 
 mod attach;
-mod elf;
+mod clock;
+pub mod elf;
+pub mod histogram;
 mod hook;
-mod procfs;
+mod instrument;
+mod mapping;
+mod names;
+mod object;
+pub mod peek;
+pub mod preload;
+mod probe;
+mod proc;
+mod registry;
 mod sample;
-mod slot;
+mod slots;
+mod thread;
+mod totals;
 
-pub use attach::AttachError;
-pub use sample::{Blocked, Mode, ModuleSample, NamedModule, Options, Probe, Source, Status};
-pub use slot::{HISTOGRAM_SLOTS, State};
+pub use clock::Clock;
+pub use histogram::WorkHistogram;
+pub use instrument::{Instrument, ReactorSample};
+pub use names::Name;
+pub use probe::{Mode, Options, Probe, Status};
+pub use proc::{ModuleProcess, ThreadStat, module_processes};
+pub use sample::{ModuleSample, Source};
+pub use thread::State;

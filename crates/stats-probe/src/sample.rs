@@ -1,404 +1,172 @@
-//! The reading side: what every module has done since the probe was started.
+//! What a sample says of one module.
 
-use crate::attach::{self, AttachError};
-use crate::hook;
-use crate::procfs::{self, Usage};
-use crate::slot::{self, HISTOGRAM_SLOTS, Slot, State, View};
-use std::collections::{BTreeMap, HashMap, HashSet};
-use std::ffi::c_void;
-use std::sync::atomic::Ordering::{Acquire, Relaxed};
+use crate::histogram::WorkHistogram;
+use crate::thread::{State, Thread};
+use crate::totals::{Longest, Totals};
 
-/// The name of the broker's own reactor.
-const BROKER: &str = "broker";
-/// The kernel keeps this many bytes of a thread's name.
-const COMM_MAX: usize = 15;
-
-/// How a probe measures.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Mode {
-    /// Hooks in libflux, and /proc.
-    Attach,
-    /// /proc alone.
+/// Where a module's numbers come from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub enum Source {
+    /// From /proc: CPU time and switches are exact, work and sleep told from CPU time, nothing else known.
     #[default]
     Proc,
-    /// Nothing.
-    Off,
-}
-
-/// What a probe is started with.
-#[derive(Debug, Clone, Copy)]
-pub struct Options {
-    /// How to measure. Where hooks are impossible, `Attach` becomes `Proc`, and [`Status::fallback`] says why.
-    pub mode: Mode,
-    /// The address of libflux's `flux_reactor_run`; null: unknown.
-    pub anchor: *const c_void,
-    /// The broker's process, 0 for this one. In a process of our own (`flux module load --exec`) the broker is seen
-    /// through /proc alone.
-    pub broker_pid: i32,
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        Options { mode: Mode::default(), anchor: std::ptr::null(), broker_pid: 0 }
-    }
-}
-
-/// Whether time blocked in a nested wait is known.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Blocked {
-    /// It is.
-    Known,
-    /// libflux's own calls of `flux_reactor_run` cannot be told: what is blocked would pass as sleep.
-    Unknown,
-}
-
-/// How a probe measures, as it turned out.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Status {
-    /// The mode in force.
-    pub mode: Mode,
-    /// Why it is not the mode that was asked for.
-    pub fallback: Option<AttachError>,
-    /// Whether blocked time is known.
-    pub blocked: Blocked,
-    /// Waits that were not timed, the table of slots being full.
-    pub untimed: u64,
-}
-
-/// Where a module's reactor times come from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Source {
-    /// The hook.
+    /// From its turns, timed by a hook that was preloaded into its process: exact.
+    Preload,
+    /// From its turns, timed by the hook of this process: exact.
     Attach,
-    /// /proc: CPU time and switches only, no turns.
-    Proc,
 }
 
-/// A module as `module.list` names it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct NamedModule {
-    /// Its name, whole.
-    pub name: String,
-    /// The file it was loaded from.
-    pub path: String,
-}
-
-/// What one module has done since the probe was started; never falls.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// One module (or other thread of the broker). Times in nanoseconds, all numbers totals since the probe
+/// started: they never fall, across reloads of the module and of the probe's hook too.
+///
+/// `sleep + work + blocked` is the wall time of its threads since each was first seen; the wait or work
+/// that is going on is in it.
+#[derive(Debug, Clone, PartialEq)]
 pub struct ModuleSample {
     /// The module's name; `broker` for the broker's own reactor.
     pub name: String,
-    /// Threads (or processes) that it is now.
-    pub threads: u32,
-    /// Where the reactor times come from.
+    /// A module or the broker; false for other threads, such as ZeroMQ's.
+    pub reactor: bool,
+    /// More than one loaded module may be meant: their names (or files) cannot be told apart.
+    pub ambiguous: bool,
+    /// It runs in a process of its own, not as a thread of the broker.
+    pub process: bool,
+    /// Where the numbers come from.
     pub source: Source,
-    /// Turns of its reactor.
+    /// The threads that live now.
+    pub tids: Vec<i32>,
+    /// Turns of its reactors.
     pub wakeups: u64,
-    /// Time at work, in nanoseconds.
+    /// Time between two waits.
     pub work_ns: u64,
-    /// Time waiting in its reactor, in nanoseconds.
+    /// Time in the outermost reactor's wait; if `blocked_ns` is None, in any wait.
     pub sleep_ns: u64,
-    /// Time waiting inside its work, in nanoseconds.
-    pub blocked_ns: u64,
-    /// How often it waited inside its work.
-    pub blocks: u64,
-    /// The longest work of one wakeup, in nanoseconds.
+    /// Time in nested waits; None: cannot be told from sleep.
+    pub blocked_ns: Option<u64>,
+    /// Part of work and sleep that is an estimate: before a thread's first turn, or without a hook.
+    pub estimated_ns: u64,
+    /// Calls that waited: synchronous RPCs, blocking receives.
+    pub blocked_calls: u64,
+    /// The longest of them, and when it ended (CLOCK_MONOTONIC ns).
+    pub longest_blocked_ns: u64,
+    /// See `longest_blocked_ns`.
+    pub longest_blocked_at_ns: u64,
+    /// The longest work of one turn, and when it ended (CLOCK_MONOTONIC ns).
     pub longest_work_ns: u64,
-    /// Wakeups by work, see [`ModuleSample::work_histogram`].
-    histogram: [u64; HISTOGRAM_SLOTS],
-    /// CPU time, in nanoseconds.
+    /// See `longest_work_ns`.
+    pub longest_work_at_ns: u64,
+    /// Work per wakeup.
+    pub work: WorkHistogram,
+    /// Time on a processor.
     pub cpu_ns: u64,
-    /// Time runnable and waiting for a processor, in nanoseconds.
+    /// Time ready to run, waiting for a processor.
     pub runq_wait_ns: u64,
-    /// Voluntary context switches.
-    pub switches_voluntary: u64,
-    /// Involuntary context switches.
-    pub switches_involuntary: u64,
+    /// How often a processor was given.
+    pub timeslices: u64,
+    /// Switches away because it waited.
+    pub voluntary: u64,
+    /// Switches away because its time was up.
+    pub involuntary: u64,
+    /// What it does now; of several threads, what the one that has been working longest does.
+    pub state: State,
+    /// Since when (CLOCK_MONOTONIC ns).
+    pub state_since_ns: u64,
+    /// When the turn that is going on began: earlier than the state if the turn has waited inside.
+    pub turn_since_ns: u64,
+    blocked_known: bool,
 }
 
 impl ModuleSample {
-    /// The same module when the probe was started: nothing.
-    pub fn beginning(&self) -> Self {
-        ModuleSample::new(&self.name)
-    }
-
-    fn new(name: &str) -> Self {
-        ModuleSample {
-            name: name.to_owned(),
-            threads: 0,
+    pub(crate) fn new(name: String) -> Self {
+        Self {
+            name,
+            reactor: false,
+            ambiguous: false,
+            process: false,
             source: Source::Proc,
+            tids: Vec::new(),
             wakeups: 0,
             work_ns: 0,
             sleep_ns: 0,
-            blocked_ns: 0,
-            blocks: 0,
+            blocked_ns: Some(0),
+            estimated_ns: 0,
+            blocked_calls: 0,
+            longest_blocked_ns: 0,
+            longest_blocked_at_ns: 0,
             longest_work_ns: 0,
-            histogram: [0; HISTOGRAM_SLOTS],
+            longest_work_at_ns: 0,
+            work: WorkHistogram::default(),
             cpu_ns: 0,
             runq_wait_ns: 0,
-            switches_voluntary: 0,
-            switches_involuntary: 0,
+            timeslices: 0,
+            voluntary: 0,
+            involuntary: 0,
+            state: State::Gone,
+            state_since_ns: 0,
+            turn_since_ns: 0,
+            blocked_known: false,
         }
     }
 
-    /// Wakeups by the work that they did: (nanoseconds that stand for a power of two, how many).
-    pub fn work_histogram(&self) -> impl Iterator<Item = (u64, u64)> {
-        self.histogram.iter().enumerate().map(|(slot, &count)| (slot::slot_ns(slot), count))
+    /// Wall time of its threads since each was first seen.
+    pub fn wall_ns(&self) -> u64 {
+        self.work_ns + self.sleep_ns + self.blocked_ns.unwrap_or(0)
     }
 
-    fn add_use(&mut self, used: Usage) {
-        self.cpu_ns += used.cpu_ns;
-        self.runq_wait_ns += used.runq_wait_ns;
-        self.switches_voluntary += used.voluntary;
-        self.switches_involuntary += used.involuntary;
+    /// All is added.
+    pub(crate) fn finish(&mut self) {
+        if !self.blocked_known {
+            self.blocked_ns = None;
+        }
     }
 
-    fn add_turns(&mut self, now: &View, before: &View) {
-        let gained = |state: State| {
-            let index = state as usize;
-            now.spent_ns[index].saturating_sub(before.spent_ns[index])
+    /// Adds a name's totals less those of when the probe started.
+    pub(crate) fn add(&mut self, now: &Totals, base: Option<&Totals>, started_ns: u64) {
+        let nothing = Totals::default();
+        let base = base.unwrap_or(&nothing);
+        self.work_ns += now.work.get() - base.work.get();
+        self.sleep_ns += now.sleep.get() - base.sleep.get();
+        let blocked = now.blocked.get() - base.blocked.get();
+        self.blocked_ns = self.blocked_ns.map(|b| b + blocked);
+        self.estimated_ns += now.estimated.get() - base.estimated.get();
+        self.wakeups += now.wakeups - base.wakeups;
+        self.blocked_calls += now.blocked_calls - base.blocked_calls;
+        self.cpu_ns += now.cpu_ns - base.cpu_ns;
+        self.runq_wait_ns += now.runq_wait_ns - base.runq_wait_ns;
+        self.timeslices += now.timeslices - base.timeslices;
+        self.voluntary += now.voluntary - base.voluntary;
+        self.involuntary += now.involuntary - base.involuntary;
+        let mut work = now.histogram.clone();
+        work.subtract(&base.histogram);
+        // The longest ever may be from before this probe.
+        let (longest, at) = (now.longest_work, now.longest_work.at_ns);
+        let longest = if at >= started_ns {
+            longest
+        } else {
+            Longest { ns: work.quantile(1.0).unwrap_or(0), at_ns: 0 }
         };
-        self.source = Source::Attach;
-        self.wakeups += now.wakeups.saturating_sub(before.wakeups);
-        self.work_ns += gained(State::Work);
-        self.sleep_ns += gained(State::Sleep);
-        self.blocked_ns += gained(State::Blocked);
-        self.blocks += now.blocks.saturating_sub(before.blocks);
-        self.longest_work_ns = self.longest_work_ns.max(now.longest_ns);
-        for (sum, (now, before)) in self.histogram.iter_mut().zip(now.histogram.iter().zip(&before.histogram))
-        {
-            *sum += now.saturating_sub(*before);
+        if longest.ns > self.longest_work_ns {
+            (self.longest_work_ns, self.longest_work_at_ns) = (longest.ns, longest.at_ns);
         }
-    }
-}
-
-/// What was last seen of one thread.
-struct Thread {
-    comm: String,
-    usage: Usage,
-    view: Option<View>,
-}
-
-/// Measures a broker's modules.
-pub struct Probe {
-    status: Status,
-    pid: i32,
-    main_tid: i32,
-    named: Vec<NamedModule>,
-    threads: HashMap<i32, Thread>,
-    /// Processes of modules, by pid, with what was last seen.
-    processes: HashMap<i32, (String, Usage)>,
-    modules: BTreeMap<String, ModuleSample>,
-    /// The slots of dead threads that this probe has read out.
-    read_out: HashSet<i32>,
-    /// A thread takes turns and no name fits it.
-    unnamed: bool,
-}
-
-impl Probe {
-    /// Starts to measure.
-    pub fn start(options: Options) -> Self {
-        let own_pid = std::process::id() as i32;
-        let outside = options.broker_pid != 0 && options.broker_pid != own_pid;
-        let (mut mode, mut fallback, mut blocked) = (options.mode, None, Blocked::Unknown);
-        if mode == Mode::Attach {
-            let attached = if outside { Err(AttachError::Outside) } else { attach::attach(options.anchor) };
-            match attached {
-                Ok(nested_known) => {
-                    blocked = if nested_known { Blocked::Known } else { Blocked::Unknown };
-                }
-                Err(error) => (mode, fallback) = (Mode::Proc, Some(error)),
-            }
+        let longest = now.longest_blocked;
+        if longest.at_ns >= started_ns && longest.ns > self.longest_blocked_ns {
+            (self.longest_blocked_ns, self.longest_blocked_at_ns) = (longest.ns, longest.at_ns);
         }
-        let mut probe = Probe {
-            status: Status { mode, fallback, blocked, untimed: 0 },
-            pid: if outside { options.broker_pid } else { procfs::SELF },
-            main_tid: if outside { options.broker_pid } else { own_pid },
-            named: Vec::new(),
-            threads: HashMap::new(),
-            processes: HashMap::new(),
-            modules: BTreeMap::new(),
-            read_out: HashSet::new(),
-            unnamed: false,
-        };
-        // What was before does not count: it is where the first differences start.
-        probe.sample();
-        probe.modules.clear();
-        probe
+        self.work.merge(&work);
+        self.source = self.source.max(now.source);
+        self.blocked_known |= now.blocked_known;
+        self.reactor |= self.source > Source::Proc;
     }
 
-    /// How it measures.
-    pub fn status(&self) -> Status {
-        Status { untimed: hook::UNTIMED.load(Relaxed), ..self.status.clone() }
-    }
-
-    /// Names modules in full, and those that are processes: as `module.list` does.
-    pub fn set_names(&mut self, named: Vec<NamedModule>) {
-        self.named = named;
-        if self.status.mode != Mode::Off {
-            self.find_processes();
-        }
-    }
-
-    /// Whether the last sample met a thread that takes turns and that no name fits: the list is old. What the thread has
-    /// done so far counts as soon as it is named.
-    pub fn wants_names(&self) -> bool {
-        self.unnamed
-    }
-
-    /// Every module that was ever seen, in the order of names, as of the last [`Probe::sample`].
-    pub fn modules(&self) -> impl Iterator<Item = &ModuleSample> {
-        self.modules.values()
-    }
-
-    /// Reads everything.
-    pub fn sample(&mut self) {
-        if self.status.mode == Mode::Off {
-            return;
-        }
-        self.modules.values_mut().for_each(|module| module.threads = 0);
-        let alive: HashSet<i32> = procfs::tids(self.pid).into_iter().collect();
-        let slots = self.slots();
-        let now_ns = hook::now_ns();
-        self.unnamed = false;
-        for &tid in &alive {
-            let view = slots.get(&tid).and_then(|slot| slot.read(now_ns));
-            self.sample_thread(tid, view);
-        }
-        self.retire(&alive, &slots);
-        self.sample_processes();
-    }
-
-    /// Slots in use, by thread.
-    fn slots(&self) -> HashMap<i32, &'static Slot> {
-        if self.status.mode != Mode::Attach {
-            return HashMap::new();
-        }
-        let generation = hook::GENERATION.load(Acquire);
-        let in_use = slot::table().into_iter().flatten().filter(|slot| slot.generation() == generation);
-        in_use.map(|slot| (slot.tid(), slot)).filter(|&(tid, _)| tid != 0).collect()
-    }
-
-    fn sample_thread(&mut self, tid: i32, view: Option<View>) {
-        let (Some(comm), Some(usage)) = (procfs::comm(self.pid, tid), procfs::usage(self.pid, tid)) else {
-            return;
-        };
-        let turning = view.as_ref().is_some_and(|view| view.wakeups > 0);
-        let Some(name) = self.module_of(tid, &comm, turning) else {
-            self.unnamed |= turning;
-            return;
-        };
-        // A thread that is new began after the last sample: all of it counts.
-        let known = self.threads.get(&tid);
-        let (used, before) = match known {
-            Some(thread) => (usage.since(thread.usage), thread.view.clone()),
-            None => (usage, None),
-        };
-        let module = self.modules.entry(name).or_insert_with_key(|name| ModuleSample::new(name));
-        module.threads += 1;
-        module.add_use(used);
-        if let Some(view) = &view {
-            module.add_turns(view, &before.clone().unwrap_or_else(|| view.beginning()));
-        }
-        let view = view.or(before);
-        self.threads.insert(tid, Thread { comm, usage, view });
-    }
-
-    /// The module that a thread is; `None` for a thread that is none (ZeroMQ's, say). One that takes turns is one.
-    fn module_of(&self, tid: i32, comm: &str, turning: bool) -> Option<String> {
-        if tid == self.main_tid {
-            return Some(BROKER.to_owned());
-        }
-        if self.named.is_empty() {
-            return Some(comm.to_owned());
-        }
-        let cut = |name: &str| {
-            let mut end = name.len().min(COMM_MAX);
-            while !name.is_char_boundary(end) {
-                end -= 1;
-            }
-            name[..end].to_owned()
-        };
-        let mut matching = self.named.iter().filter(|module| cut(&module.name) == comm);
-        match (matching.next(), matching.next()) {
-            (Some(module), None) => Some(module.name.clone()),
-            // Two names with the same first 15 bytes: the threads cannot be told apart, and share what is known.
-            (Some(_), Some(_)) => Some(comm.to_owned()),
-            // Gone from the list, or not yet in it: known before under this name, or else its name is what the kernel
-            // has, unless that may be cut.
-            (None, _) => {
-                let whole = || (turning && comm.len() < COMM_MAX).then(|| comm.to_owned());
-                self.modules.keys().find(|name| cut(name) == comm).cloned().or_else(whole)
-            }
-        }
-    }
-
-    /// The last of threads that have ended.
-    fn retire(&mut self, alive: &HashSet<i32>, slots: &HashMap<i32, &'static Slot>) {
-        for (tid, slot) in slots.iter().filter(|(tid, _)| !alive.contains(tid)) {
-            if !self.read_out.insert(*tid) {
-                continue;
-            }
-            // It ended in the state that the slot is in, which therefore took no more time: read it as of then.
-            let last = slot.read(0);
-            let known = self.threads.get(tid);
-            let name = known.and_then(|thread| self.module_of(*tid, &thread.comm, true));
-            let before = known.and_then(|thread| thread.view.clone());
-            if let (Some(name), Some(last)) = (name, last) {
-                let before = before.unwrap_or_else(|| last.beginning());
-                if let Some(module) = self.modules.get_mut(&name) {
-                    module.add_turns(&last, &before);
-                }
-            }
-            slot.read_out(attach::USERS.load(Acquire));
-        }
-        self.read_out.retain(|tid| slots.contains_key(tid) && !alive.contains(tid));
-        self.threads.retain(|tid, _| alive.contains(tid));
-    }
-
-    /// Modules that are processes: the broker's children whose command line names a module's file.
-    fn find_processes(&mut self) {
-        let pid = if self.pid == procfs::SELF { self.main_tid } else { self.pid };
-        let mut found = HashMap::new();
-        for child in procfs::children(pid) {
-            let words = procfs::command_line(child);
-            let module =
-                self.named.iter().find(|module| module.path.contains('/') && words.contains(&module.path));
-            if let Some(module) = module {
-                let known = self.processes.get(&child).map(|&(_, usage)| usage);
-                // One that is new to us began before: its past does not count, as with threads at the start.
-                let usage = known.or_else(|| procfs::process_usage(child)).unwrap_or_default();
-                self.modules.entry(module.name.clone()).or_insert_with_key(|name| ModuleSample::new(name));
-                found.insert(child, (module.name.clone(), usage));
-            }
-        }
-        self.processes = found;
-    }
-
-    fn sample_processes(&mut self) {
-        for (&pid, (name, before)) in &mut self.processes {
-            // Gone: the next list of names will tell.
-            let Some(usage) = procfs::process_usage(pid) else { continue };
-            if let Some(module) = self.modules.get_mut(name) {
-                module.threads += 1;
-                module.add_use(usage.since(*before));
-            }
-            *before = usage;
-        }
-    }
-}
-
-impl View {
-    /// The same thread when its slot was opened.
-    fn beginning(&self) -> View {
-        View { wakeups: 0, spent_ns: [0; 3], blocks: 0, histogram: [0; HISTOGRAM_SLOTS], ..self.clone() }
-    }
-}
-
-impl Drop for Probe {
-    fn drop(&mut self) {
-        if self.status.mode == Mode::Attach {
-            attach::detach();
+    pub(crate) fn add_thread(&mut self, tid: i32, thread: &Thread, to_ns: impl Fn(u64) -> u64) {
+        self.tids.push(tid);
+        let turn_since_ns = to_ns(thread.turn_since);
+        let busier =
+            thread.state > self.state || thread.state == self.state && turn_since_ns < self.turn_since_ns;
+        if busier {
+            self.state = thread.state;
+            self.state_since_ns = to_ns(thread.since);
+            self.turn_since_ns = turn_since_ns;
         }
     }
 }

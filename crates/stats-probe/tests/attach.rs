@@ -1,265 +1,320 @@
-//! The hook in a live process: on a stand-in for libflux in every way that one can be linked, and on the real one
-//! where it is installed.
+//! The hook on a stand-in library, in every way such a library may be linked.
 
-use stats_probe::{Blocked, Mode, ModuleSample, NamedModule, Options, Probe, Source};
-use std::ffi::{CString, c_int, c_void};
-use std::path::{Path, PathBuf};
-use std::process::Command;
-use std::sync::mpsc;
+#[allow(dead_code)]
+mod standin;
+
+use std::ffi::c_void;
+use std::sync::atomic::{AtomicU64, Ordering::*};
 use std::time::{Duration, Instant};
 
-const TURNS: u64 = 20;
-const WORK: Duration = Duration::from_millis(2);
-const BLOCK_MS: c_int = 4;
+use standin::{Standin, VARIANTS, alone, build, load};
+use stats_probe::{Clock, Mode, ModuleSample, Options, Probe, Source, State};
 
-fn build(folder: &Path, name: &str, flags: &[&str]) -> PathBuf {
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/standin.c");
-    let library = folder.join(format!("lib{name}.so"));
-    let compiler = std::env::var("CC").unwrap_or_else(|_| "cc".into());
-    let mut command = Command::new(&compiler);
-    command.args(["-shared", "-fPIC", "-O1", "-fno-inline"]).args(flags).arg("-o").arg(&library).arg(source);
-    assert!(command.status().unwrap_or_else(|error| panic!("running {compiler}: {error}")).success());
-    library
+/// A thread that runs a reactor of the stand-in until it is dropped.
+struct Reactor {
+    lib: Standin,
+    reactor: usize,
+    thread: Option<std::thread::JoinHandle<()>>,
 }
 
-/// A library, opened and never closed: threads may sleep in it.
-struct Library(*mut c_void);
-
-impl Library {
-    fn open(path: &Path) -> Self {
-        let name = CString::new(path.to_str().unwrap()).unwrap();
-        // SAFETY: the stand-in has no initialisers, libflux none with preconditions.
-        let handle = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_LAZY | libc::RTLD_LOCAL) };
-        assert!(!handle.is_null());
-        Library(handle)
-    }
-
-    fn symbol(&self, name: &str) -> *mut c_void {
-        let name = CString::new(name).unwrap();
-        // SAFETY: an open library and a C string.
-        let symbol = unsafe { libc::dlsym(self.0, name.as_ptr()) };
-        assert!(!symbol.is_null());
-        symbol
+impl Reactor {
+    fn start(lib: Standin, name: &str, period: Duration, turn: standin::Turn, arg: usize) -> Self {
+        // SAFETY: the callback outlives the reactor; `arg` is what it expects.
+        let reactor =
+            unsafe { (lib.create)(period.as_nanos() as i64, Some(turn), arg as *mut c_void) } as usize;
+        let run = move || {
+            // SAFETY: the reactor lives until this thread is joined.
+            assert_eq!(unsafe { (lib.run)(reactor as *mut c_void, 0) }, 0);
+        };
+        let thread = std::thread::Builder::new().name(name.into()).spawn(run).unwrap();
+        Self { lib, reactor, thread: Some(thread) }
     }
 }
 
-type Run = unsafe extern "C-unwind" fn(*mut c_void, c_int) -> c_int;
-type Drain = unsafe extern "C-unwind" fn(*mut c_void) -> c_int;
-type Receive = unsafe extern "C-unwind" fn(c_int) -> c_int;
-
-#[derive(Clone, Copy)]
-struct Standin {
-    run: Run,
-    sync: Run,
-    drain: Drain,
-    receive: Receive,
-}
-
-impl Standin {
-    fn of(library: &Library) -> Self {
-        // SAFETY: the types are those of standin.c.
+impl Drop for Reactor {
+    fn drop(&mut self) {
+        // SAFETY: the reactor is alive until it is destroyed here, after its thread.
         unsafe {
-            Standin {
-                run: std::mem::transmute::<*mut c_void, Run>(library.symbol("flux_reactor_run")),
-                sync: std::mem::transmute::<*mut c_void, Run>(library.symbol("standin_sync")),
-                drain: std::mem::transmute::<*mut c_void, Drain>(library.symbol("standin_drain")),
-                receive: std::mem::transmute::<*mut c_void, Receive>(library.symbol("standin_receive")),
-            }
+            (self.lib.stop)(self.reactor as *mut c_void);
+            self.thread.take().unwrap().join().unwrap();
+            (self.lib.destroy)(self.reactor as *mut c_void);
         }
     }
-
-    /// A reactor on which nothing happens.
-    fn reactor() -> c_int {
-        // SAFETY: no preconditions.
-        unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) }
-    }
-
-    /// Turns a reactor as a module does: sleeps, drains, works, blocks. `body` is told before the thread ends.
-    fn turn(self, turns: u64) {
-        let mut epfd = Self::reactor();
-        let reactor: *mut c_int = &mut epfd;
-        for _ in 0..turns {
-            // SAFETY: a live reactor, and functions of the stand-in with their own types.
-            unsafe {
-                (self.run)(reactor.cast(), 1);
-                (self.drain)(reactor.cast());
-                let start = Instant::now();
-                while start.elapsed() < WORK {}
-                (self.sync)(reactor.cast(), BLOCK_MS);
-                (self.receive)(1);
-            }
-        }
-        // The last turn is complete with the wait that follows it.
-        // SAFETY: as above.
-        unsafe { (self.run)(reactor.cast(), 0) };
-    }
 }
 
-fn attached(anchor: *mut c_void) -> Probe {
-    let mut probe = Probe::start(Options { mode: Mode::Attach, anchor, broker_pid: 0 });
-    assert_eq!(probe.status().fallback, None);
-    probe.set_names(vec![NamedModule { name: "standin-with-a-long-name".into(), path: String::new() }]);
-    probe
-}
-
-fn module(probe: &mut Probe) -> ModuleSample {
-    probe.sample();
-    probe.modules().find(|module| module.name == "standin-with-a-long-name").cloned().unwrap()
-}
-
-/// A thread with the name of a module, cut as the kernel cuts it.
-fn thread(body: impl FnOnce() + Send + 'static) -> std::thread::JoinHandle<()> {
-    std::thread::Builder::new().name("standin-with-a-".into()).spawn(body).unwrap()
-}
-
-/// One test: the hook is the process's.
-#[test]
-fn a_reactor_is_timed_however_its_library_is_linked() {
-    let folder = tempfile::tempdir().unwrap();
-    let variants: [(&str, &[&str], Blocked); 3] = [
-        ("lazy", &["-Wl,-z,lazy"], Blocked::Known),
-        ("relro", &["-Wl,-z,relro,-z,now"], Blocked::Known),
-        ("bsymbolic", &["-Wl,-Bsymbolic-functions"], Blocked::Unknown),
-    ];
-    for (name, flags, blocked) in variants {
-        let library = Library::open(&build(folder.path(), name, flags));
-        times_add_up(&library, name, blocked);
-        threads_that_end_lose_nothing(&library);
-        a_cancelled_wait_unwinds(&library);
-        a_thread_asleep_across_a_detach_returns(&library);
-    }
-    bare_libflux_is_hooked();
-}
-
-fn times_add_up(library: &Library, name: &str, blocked: Blocked) {
-    let standin = Standin::of(library);
-    let mut probe = attached(library.symbol("flux_reactor_run"));
-    assert_eq!(probe.status().blocked, blocked, "{name}");
-    let (done, is_done) = mpsc::channel();
-    let (end, may_end) = mpsc::channel::<()>();
+fn spin(duration: Duration) {
     let start = Instant::now();
-    let worker = thread(move || {
-        standin.turn(TURNS);
-        done.send(()).unwrap();
-        let _ = may_end.recv();
-    });
-    is_done.recv().unwrap();
-    let sample = module(&mut probe);
-    let wall = start.elapsed();
-    end.send(()).unwrap();
-    worker.join().unwrap();
-
-    assert_eq!((sample.source, sample.threads), (Source::Attach, 1));
-    // With a library that calls itself directly, synchronous waits cannot be told from turns: reported as unknown.
-    let syncs = if blocked == Blocked::Known { 0 } else { TURNS };
-    assert_eq!(sample.wakeups, TURNS + 1 + syncs, "{name}");
-    assert_eq!(sample.blocks, 2 * TURNS - syncs, "{name}");
-    let counted: u64 = sample.work_histogram().map(|(_, count)| count).sum();
-    assert_eq!(counted, TURNS + syncs, "every complete turn is in the histogram");
-    let least_work = WORK.as_nanos() as u64 * TURNS;
-    assert!(sample.work_ns >= least_work && sample.longest_work_ns >= WORK.as_nanos() as u64, "{sample:?}");
-    assert!(sample.cpu_ns > 0 && sample.switches_voluntary >= TURNS, "{sample:?}");
-    let sum = sample.work_ns + sample.sleep_ns + sample.blocked_ns;
-    assert!(sum <= wall.as_nanos() as u64, "{sum} of {wall:?}");
-    // Monotone, and time goes on.
-    let later = module(&mut probe);
-    assert!(later.work_ns + later.sleep_ns + later.blocked_ns >= sum);
-}
-
-fn threads_that_end_lose_nothing(library: &Library) {
-    let standin = Standin::of(library);
-    let mut probe = attached(library.symbol("flux_reactor_run"));
-    let nested = if probe.status().blocked == Blocked::Known { 0 } else { 1 };
-    let mut wakeups = 0;
-    for _ in 0..3 {
-        let (done, is_done) = mpsc::channel();
-        let (go, may_go) = mpsc::channel();
-        let worker = thread(move || {
-            standin.turn(3);
-            done.send(()).unwrap();
-            may_go.recv().unwrap();
-            standin.turn(4);
-        });
-        is_done.recv().unwrap();
-        wakeups += 3 + 1 + 3 * nested;
-        assert_eq!(module(&mut probe).wakeups, wakeups);
-        // What it does after the last sample of its life is read from the slot that it leaves.
-        go.send(()).unwrap();
-        worker.join().unwrap();
-        wakeups += 4 + 1 + 4 * nested;
-        let after = module(&mut probe);
-        assert_eq!((after.wakeups, after.threads), (wakeups, 0));
-    }
-    assert_eq!(probe.status().untimed, 0);
-}
-
-fn a_cancelled_wait_unwinds(library: &Library) {
-    let _probe = attached(library.symbol("flux_reactor_run"));
-    let run = library.symbol("flux_reactor_run") as usize;
-    extern "C-unwind" fn wait_for_ever(run: *mut c_void) -> *mut c_void {
-        let mut epfd = Standin::reactor();
-        let reactor: *mut c_int = &mut epfd;
-        // SAFETY: the stand-in's function; this frame owns nothing, so that a forced unwind may pass.
-        unsafe { std::mem::transmute::<*mut c_void, Run>(run)(reactor.cast(), -1) };
-        std::ptr::null_mut()
-    }
-    // SAFETY: a thread that ends by cancellation in the wait and is joined.
-    unsafe {
-        let mut id: libc::pthread_t = std::mem::zeroed();
-        let body = std::mem::transmute::<
-            extern "C-unwind" fn(*mut c_void) -> *mut c_void,
-            extern "C" fn(*mut c_void) -> *mut c_void,
-        >(wait_for_ever);
-        assert_eq!(libc::pthread_create(&mut id, std::ptr::null(), body, run as *mut c_void), 0);
-        std::thread::sleep(Duration::from_millis(20));
-        assert_eq!(libc::pthread_cancel(id), 0);
-        let mut result = std::ptr::null_mut();
-        assert_eq!(libc::pthread_join(id, &mut result), 0);
-        assert_eq!(result as isize, -1, "PTHREAD_CANCELED");
+    while start.elapsed() < duration {
+        std::hint::spin_loop();
     }
 }
 
-fn a_thread_asleep_across_a_detach_returns(library: &Library) {
-    let standin = Standin::of(library);
-    let anchor = library.symbol("flux_reactor_run");
-    let mut probe = attached(anchor);
-    let sleeper = thread(move || {
-        let mut epfd = Standin::reactor();
-        let reactor: *mut c_int = &mut epfd;
-        // SAFETY: a live reactor and the stand-in's function.
-        unsafe { (standin.run)(reactor.cast(), 60) };
-        standin.turn(2);
-    });
-    std::thread::sleep(Duration::from_millis(20));
-    let before = module(&mut probe);
-    assert_eq!((before.threads, before.wakeups), (1, 0));
-    for _ in 0..100 {
-        drop(probe);
-        probe = attached(anchor);
-    }
-    sleeper.join().unwrap();
+/// Counts its calls in the AtomicU64 that it is given.
+extern "C" fn count(arg: *mut c_void) {
+    // SAFETY: every reactor of `count` is given an AtomicU64 that outlives it.
+    unsafe { &*arg.cast::<AtomicU64>() }.fetch_add(1, Relaxed);
 }
 
-fn bare_libflux_is_hooked() {
-    let name = CString::new("libflux-core.so.2").unwrap();
-    // SAFETY: libflux's initialisers have no preconditions.
-    let handle = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
-    if handle.is_null() {
-        println!("skipped: no libflux-core.so.2 on this machine");
-        return;
+extern "C" fn nothing(_: *mut c_void) {}
+
+fn find<'a>(samples: &'a [ModuleSample], name: &str) -> &'a ModuleSample {
+    samples.iter().find(|s| s.name == name).unwrap_or_else(|| panic!("{name} is not in {samples:#?}"))
+}
+
+fn wait_for(what: impl Fn() -> bool) {
+    let start = Instant::now();
+    while !what() {
+        assert!(start.elapsed() < Duration::from_secs(20), "it does not come to pass");
+        std::thread::sleep(Duration::from_millis(2));
     }
-    let library = Library(handle);
-    let probe = attached(library.symbol("flux_reactor_run"));
-    assert_eq!((probe.status().mode, probe.status().blocked), (Mode::Attach, Blocked::Known));
+}
+
+fn attach(lib: &Standin, clock: Clock) -> Probe {
+    Probe::start(Options { clock, ..Options::attach(lib.anchor) })
 }
 
 #[test]
-fn without_libflux_the_probe_falls_back_to_proc_and_says_why() {
-    let mut probe = Probe::start(Options { mode: Mode::Attach, ..Options::default() });
-    let status = probe.status();
-    assert_eq!((status.mode, status.blocked), (Mode::Proc, Blocked::Unknown));
-    assert_eq!(status.fallback.unwrap().to_string(), "libflux is not in this process");
-    probe.sample();
-    let broker = probe.modules().find(|module| module.name == "broker").unwrap();
-    assert_eq!((broker.source, broker.threads), (Source::Proc, 1));
+fn every_turn_is_counted_however_the_library_is_linked() {
+    let _alone = alone();
+    let dir = tempfile::tempdir().unwrap();
+    for (i, (variant, flags)) in VARIANTS.iter().enumerate() {
+        let Some(object) = build(dir.path(), &format!("libturns{i}.so"), flags) else { return };
+        for clock in [Clock::Monotonic, Clock::Counter] {
+            let lib = load(&object, libc::RTLD_LAZY);
+            let turns: &'static AtomicU64 = Box::leak(Box::default());
+            let arg = turns as *const _ as usize;
+            let name = format!("turns-{i}-{clock:?}");
+            let mut probe = attach(&lib, clock);
+            assert_eq!(probe.status().mode, Mode::Attach, "{variant}: {:?}", probe.status());
+            assert_eq!(probe.status().blocked_available, *variant != "bound to itself", "{variant}");
+            let reactor =
+                Reactor::start(lib, &name[..name.len().min(15)], Duration::from_millis(1), count, arg);
+            wait_for(|| turns.load(Relaxed) >= 50);
+            drop(reactor);
+            let seen = find(probe.sample(), &name[..name.len().min(15)]).clone();
+            assert_eq!(seen.wakeups, turns.load(Relaxed), "{variant}");
+            assert_eq!(seen.source, Source::Attach);
+            assert!(seen.sleep_ns > 0 && seen.work_ns > 0, "{variant} {seen:?}");
+            probe.stop();
+            let before = turns.load(Relaxed);
+            let _reactor = Reactor::start(lib, "unseen", Duration::from_millis(1), count, arg);
+            wait_for(|| turns.load(Relaxed) >= before + 10);
+            assert!(!probe.sample().iter().any(|s| s.name == "unseen" && s.wakeups > 0), "{variant}");
+        }
+    }
+}
+
+#[test]
+fn a_thread_asleep_at_attach_is_listed_as_unknown_and_its_time_is_told_from_proc() {
+    let _alone = alone();
+    let dir = tempfile::tempdir().unwrap();
+    let Some(object) = build(dir.path(), "libasleep.so", &[]) else { return };
+    let lib = load(&object, libc::RTLD_NOW);
+    let _reactor = Reactor::start(lib, "asleep", Duration::from_secs(3600), nothing, 0);
+    std::thread::sleep(Duration::from_millis(20));
+    let mut probe = attach(&lib, Clock::Auto);
+    std::thread::sleep(Duration::from_millis(50));
+    let seen = find(probe.sample(), "asleep").clone();
+    assert_eq!(seen.state, State::UnknownIdle);
+    assert_eq!(seen.wakeups, 0);
+    assert!(seen.sleep_ns >= 50_000_000, "{seen:?}");
+    assert_eq!(seen.estimated_ns, seen.wall_ns());
+    // It cannot be stopped by a flag: it never wakes. Wake it by its timer.
+    std::mem::forget(_reactor);
+}
+
+struct Behaviour {
+    lib: Standin,
+    busy: Duration,
+    rpc_ns: i64,
+}
+
+extern "C" fn behave(arg: *mut c_void) {
+    // SAFETY: every reactor of `behave` is given a Behaviour that outlives it.
+    let b = unsafe { &*arg.cast::<Behaviour>() };
+    spin(b.busy);
+    if b.rpc_ns > 0 {
+        // SAFETY: called on the reactor's thread, as a module would.
+        unsafe { (b.lib.rpc)(b.rpc_ns) };
+    }
+    spin(b.busy);
+}
+
+#[test]
+fn a_synchronous_call_is_blocked_and_neither_sleep_nor_work() {
+    let _alone = alone();
+    let dir = tempfile::tempdir().unwrap();
+    let Some(object) = build(dir.path(), "libblocked.so", &[]) else { return };
+    let lib = load(&object, libc::RTLD_NOW);
+    let behaviour: &'static Behaviour =
+        Box::leak(Box::new(Behaviour { lib, busy: Duration::from_millis(1), rpc_ns: 10_000_000 }));
+    let mut probe = attach(&lib, Clock::Auto);
+    let reactor =
+        Reactor::start(lib, "caller", Duration::from_millis(30), behave, behaviour as *const _ as usize);
+    std::thread::sleep(Duration::from_millis(400));
+    drop(reactor);
+    let seen = find(probe.sample(), "caller").clone();
+    let turns = seen.wakeups;
+    assert!(turns >= 5, "{seen:?}");
+    assert_eq!(seen.blocked_calls, turns, "{seen:?}");
+    assert!(seen.blocked_ns.unwrap() >= turns * 10_000_000, "{seen:?}");
+    assert!(seen.work_ns >= (turns - 1) * 2_000_000, "{seen:?}");
+    assert!(seen.longest_blocked_ns >= 10_000_000, "{seen:?}");
+    assert!(seen.longest_work_ns >= 2_000_000, "{seen:?}");
+    assert!(seen.work.quantile(0.5).unwrap() >= 1_960_000, "{seen:?}");
+}
+
+#[test]
+fn a_blocking_receive_is_blocked_and_a_drain_of_the_handle_is_no_turn() {
+    let _alone = alone();
+    let dir = tempfile::tempdir().unwrap();
+    let Some(object) = build(dir.path(), "librecv.so", &[]) else { return };
+    let lib = load(&object, libc::RTLD_NOW);
+    let mut probe = attach(&lib, Clock::Auto);
+    let (mut ends, work) = ([0; 2], move |fd: i32| {
+        // SAFETY: plain calls of the stand-in on a reactor of its own.
+        unsafe {
+            let reactor = (lib.create)(1_000_000_000, None, std::ptr::null_mut());
+            for _ in 0..100 {
+                (lib.pollevents)(reactor);
+            }
+            (lib.recv)(fd);
+            (lib.run)(reactor, 1);
+            (lib.destroy)(reactor);
+        }
+        std::thread::park();
+    });
+    // SAFETY: two writable ints.
+    assert_eq!(unsafe { libc::pipe(ends.as_mut_ptr()) }, 0);
+    let thread = std::thread::Builder::new().name("receiver".into()).spawn(move || work(ends[0])).unwrap();
+    std::thread::sleep(Duration::from_millis(60));
+    let seen = find(probe.sample(), "receiver").clone();
+    assert_eq!(seen.state, State::Blocked);
+    assert!(seen.blocked_ns.unwrap() >= 30_000_000, "{seen:?}");
+    // SAFETY: writes one byte to an open pipe.
+    assert_eq!(unsafe { libc::write(ends[1], b"x".as_ptr().cast(), 1) }, 1);
+    std::thread::sleep(Duration::from_millis(20));
+    let seen = find(probe.sample(), "receiver").clone();
+    assert_eq!((seen.state, seen.wakeups, seen.blocked_calls), (State::Working, 1, 1), "{seen:?}");
+    thread.thread().unpark();
+    thread.join().unwrap();
+}
+
+#[test]
+fn errno_is_what_epoll_wait_left() {
+    let _alone = alone();
+    let dir = tempfile::tempdir().unwrap();
+    let Some(object) = build(dir.path(), "liberrno.so", &[]) else { return };
+    let lib = load(&object, libc::RTLD_NOW);
+    let _probe = attach(&lib, Clock::Auto);
+    std::thread::spawn(move || {
+        // SAFETY: the stand-in's function takes any int.
+        unsafe {
+            assert_eq!((lib.errno)(4711), 4711, "at first sight of the thread");
+            assert_eq!((lib.errno)(4711), 4711);
+            assert_eq!((lib.errno)(0), libc::EBADF);
+        }
+    })
+    .join()
+    .unwrap();
+}
+
+#[test]
+fn a_thread_is_cancelled_in_the_hook_and_its_cleanup_runs() {
+    let _alone = alone();
+    let dir = tempfile::tempdir().unwrap();
+    let Some(object) = build(dir.path(), "libcancel.so", &[]) else { return };
+    let lib = load(&object, libc::RTLD_NOW);
+    let _probe = attach(&lib, Clock::Auto);
+    for nested in [0, 1] {
+        // SAFETY: the stand-in starts, cancels and joins a thread of its own.
+        assert_eq!(unsafe { (lib.cancel)(nested) }, 1, "nested: {nested}");
+    }
+}
+
+#[test]
+fn two_probes_share_one_hook_and_the_last_takes_it_out() {
+    let _alone = alone();
+    let dir = tempfile::tempdir().unwrap();
+    let Some(object) = build(dir.path(), "libshared.so", &["-Wl,-z,relro,-z,now"]) else { return };
+    let lib = load(&object, libc::RTLD_NOW);
+    let turns: &'static AtomicU64 = Box::leak(Box::default());
+    let mut first = attach(&lib, Clock::Auto);
+    let mut second = attach(&lib, Clock::Auto);
+    let _reactor = Reactor::start(lib, "shared", Duration::from_millis(1), count, turns as *const _ as usize);
+    wait_for(|| turns.load(Relaxed) >= 20);
+    assert!(find(first.sample(), "shared").wakeups >= 20);
+    assert!(find(second.sample(), "shared").wakeups >= 20);
+    first.stop();
+    first.stop();
+    let (seen, now) = (find(second.sample(), "shared").wakeups, turns.load(Relaxed));
+    wait_for(|| turns.load(Relaxed) >= now + 20);
+    assert!(find(second.sample(), "shared").wakeups >= seen + 20);
+    second.stop();
+    let (seen, now) = (find(second.sample(), "shared").wakeups, turns.load(Relaxed));
+    wait_for(|| turns.load(Relaxed) >= now + 20);
+    assert_eq!(find(second.sample(), "shared").wakeups, seen);
+}
+
+#[test]
+fn totals_add_up_to_wall_and_never_fall_across_reloads_and_reattach() {
+    let _alone = alone();
+    let dir = tempfile::tempdir().unwrap();
+    let Some(object) = build(dir.path(), "libreload.so", &[]) else { return };
+    let lib = load(&object, libc::RTLD_NOW);
+    let turns: &'static AtomicU64 = Box::leak(Box::default());
+    let arg = turns as *const _ as usize;
+    let mut probe = attach(&lib, Clock::Auto);
+    let mut last: Option<ModuleSample> = None;
+    for round in 0..6 {
+        let _other = (round % 2 == 0).then(|| attach(&lib, Clock::Auto));
+        let _reactor = Reactor::start(lib, "reloaded", Duration::from_millis(1), count, arg);
+        let before = turns.load(Relaxed);
+        for more in [5, 10, 15] {
+            wait_for(|| turns.load(Relaxed) >= before + more);
+            let now = find(probe.sample(), "reloaded").clone();
+            if let Some(last) = &last {
+                let pairs = [
+                    (last.wakeups, now.wakeups),
+                    (last.work_ns, now.work_ns),
+                    (last.sleep_ns, now.sleep_ns),
+                    (last.blocked_ns.unwrap(), now.blocked_ns.unwrap()),
+                    (last.cpu_ns, now.cpu_ns),
+                    (last.voluntary, now.voluntary),
+                    (last.work.count(), now.work.count()),
+                ];
+                assert!(pairs.iter().all(|(a, b)| a <= b), "{last:?} {now:?}");
+            }
+            last = Some(now);
+        }
+    }
+    let seen = find(probe.sample(), "reloaded");
+    assert_eq!(seen.wakeups, turns.load(Relaxed));
+    assert_eq!(seen.tids.len(), 0);
+    assert_eq!(seen.state, State::Gone);
+}
+
+#[test]
+fn sleep_work_and_blocked_are_the_wall_time_of_a_thread() {
+    let _alone = alone();
+    let dir = tempfile::tempdir().unwrap();
+    let Some(object) = build(dir.path(), "libwall.so", &[]) else { return };
+    let lib = load(&object, libc::RTLD_NOW);
+    let mut probe = attach(&lib, Clock::Auto);
+    let turns: &'static AtomicU64 = Box::leak(Box::default());
+    let _reactor = Reactor::start(lib, "wall", Duration::from_millis(3), count, turns as *const _ as usize);
+    wait_for(|| turns.load(Relaxed) >= 2);
+    // A sample is taken at some moment within its call: hold it against the longest and the shortest time
+    // that may lie between the two.
+    let from = Instant::now();
+    let first = find(probe.sample(), "wall").wall_ns();
+    let after = Instant::now();
+    std::thread::sleep(Duration::from_millis(200));
+    let until = Instant::now();
+    let second = find(probe.sample(), "wall").wall_ns();
+    let (shortest_ns, longest_ns) = ((until - after).as_nanos() as u64, from.elapsed().as_nanos() as u64);
+    let wall = second - first;
+    // 100 ppm for the two clocks.
+    assert!(wall <= longest_ns + longest_ns / 10_000, "{wall} {longest_ns}");
+    assert!(wall >= shortest_ns - shortest_ns / 10_000, "{wall} {shortest_ns}");
 }

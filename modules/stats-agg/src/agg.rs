@@ -116,7 +116,8 @@ fn start_probe(scope: &Scope<StatsAgg>, mode: ProbeMode) -> Probe {
         ProbeMode::Proc => Mode::Proc,
         ProbeMode::Off => Mode::Off,
     };
-    Probe::start(Options { mode, anchor: flux::reactor_run_address(), broker_pid: broker_pid(scope) })
+    let broker_pid = u32::try_from(broker_pid(scope)).unwrap_or(0);
+    Probe::start(Options { mode, broker_pid, ..Options::attach(flux::reactor_run_address()) })
 }
 
 /// The broker's process: ours, unless the module was loaded with `--exec`.

@@ -1,7 +1,7 @@
 //! From the probe to series: `modules.NAME.*` of this rank, and what the service says of itself.
 
 use stats_core::{Amount, Events, Key, Kind, Node, Refused, Samples, SeriesId, Unit};
-use stats_probe::{AttachError, Blocked, ModuleSample, NamedModule, Probe, Source, Status};
+use stats_probe::{Mode, ModuleSample, Name, Probe, Source, WorkHistogram};
 use std::collections::HashMap;
 
 /// Periods between two looks at the list of modules, beside those at once when a module is new.
@@ -13,8 +13,28 @@ struct Recorded {
     usage: UsageIds,
     turns: Option<TurnIds>,
     blocked: Option<SeriesId>,
-    before: ModuleSample,
-    work: HashMap<u64, u64>,
+    before: Before,
+}
+
+/// What the probe knows of threads that it has not seen turn yet.
+#[derive(Clone, Copy)]
+struct Hook {
+    hooked: bool,
+    blocked_known: bool,
+}
+
+/// The sums of a sample that are recorded already.
+#[derive(Default)]
+struct Before {
+    wakeups: u64,
+    work_ns: u64,
+    sleep_ns: u64,
+    blocked_ns: u64,
+    cpu_ns: u64,
+    runq_wait_ns: u64,
+    voluntary: u64,
+    involuntary: u64,
+    work: WorkHistogram,
 }
 
 struct UsageIds {
@@ -54,13 +74,14 @@ pub(crate) struct Measure {
     panics: u64,
     untimed: u64,
     periods: u32,
+    /// The last sample met a thread that takes turns and is in no list of modules.
+    stranger: bool,
 }
 
 impl Measure {
     pub(crate) fn new(probe: Probe) -> Self {
-        let untimed = probe.status().untimed;
         let (modules, events) = (HashMap::new(), Events::default());
-        Measure { probe, modules, own: None, events, panics: 0, untimed, periods: 0 }
+        Measure { probe, modules, own: None, events, panics: 0, untimed: 0, periods: 0, stranger: false }
     }
 
     /// Goes on with another probe, whose sums start anew.
@@ -70,16 +91,17 @@ impl Measure {
     }
 
     /// Why the probe does not do what was asked.
-    pub(crate) fn fallback(&self) -> Option<AttachError> {
+    pub(crate) fn fallback(&self) -> Option<String> {
         self.probe.status().fallback
     }
 
-    pub(crate) fn set_names(&mut self, named: Vec<NamedModule>) {
+    pub(crate) fn set_names(&mut self, named: &[Name]) {
         self.probe.set_names(named);
     }
 
+    /// Whether the list of modules may be old: a thread has come that is none of them, or some time has passed.
     pub(crate) fn wants_names(&self) -> bool {
-        self.probe.wants_names() || self.periods.is_multiple_of(NAMES_PERIODS)
+        self.stranger || self.periods.is_multiple_of(NAMES_PERIODS)
     }
 
     /// Records what has been done since the last time.
@@ -89,22 +111,31 @@ impl Measure {
         if self.own.is_none() {
             self.own = own_ids(node).ok();
         }
-        self.probe.sample();
+        self.stranger = false;
+        // A thread that has not had a turn since the attach has had none: zero, and not unknown as without a hook.
         let status = self.probe.status();
-        for sample in self.probe.modules() {
+        let hooked = matches!(status.mode, Mode::Attach | Mode::Preload);
+        let hook = Hook { hooked, blocked_known: status.blocked_available };
+        for sample in self.probe.sample() {
+            if !sample.reactor {
+                // ZeroMQ's threads, say; or a module that was loaded since the list of modules was read, whose sums are
+                // recorded whole as soon as it is in the list.
+                self.stranger |= sample.wakeups > 0;
+                continue;
+            }
             if !self.modules.contains_key(&sample.name) {
                 // Refused for want of room: counted by the node.
                 let Ok(recorded) = Recorded::new(node, sample) else { continue };
                 self.modules.insert(sample.name.clone(), recorded);
             }
             if let Some(recorded) = self.modules.get_mut(&sample.name) {
-                recorded.record(node, sample, status.blocked);
+                recorded.record(node, sample, hook);
             }
         }
-        self.record_own(node, panics, &status);
+        self.record_own(node, panics, status.overflow);
     }
 
-    fn record_own(&mut self, node: &mut Node, panics: u64, status: &Status) {
+    fn record_own(&mut self, node: &mut Node, panics: u64, untimed: u64) {
         let Some(ids) = &self.own else { return };
         let (now, before) = (node.events(), std::mem::replace(&mut self.events, node.events()));
         let gained = [
@@ -116,7 +147,7 @@ impl Measure {
             (ids.parked, now.parked, before.parked),
             (ids.sent_bytes, now.sent_bytes, before.sent_bytes),
             (ids.panics, panics, std::mem::replace(&mut self.panics, panics)),
-            (ids.untimed, status.untimed, std::mem::replace(&mut self.untimed, status.untimed)),
+            (ids.untimed, untimed, std::mem::replace(&mut self.untimed, untimed)),
         ];
         for (id, now, before) in gained {
             node.add(id, whole(now.saturating_sub(before)));
@@ -136,40 +167,49 @@ impl Recorded {
             switches_voluntary: declare(node, sample, "switches_voluntary", Kind::Counter, Unit::None)?,
             switches_involuntary: declare(node, sample, "switches_involuntary", Kind::Counter, Unit::None)?,
         };
-        Ok(Recorded { usage, turns: None, blocked: None, before: sample.beginning(), work: HashMap::new() })
+        Ok(Recorded { usage, turns: None, blocked: None, before: Before::default() })
     }
 
-    fn record(&mut self, node: &mut Node, now: &ModuleSample, blocked: Blocked) {
-        if now.source == Source::Attach {
-            if self.turns.is_none() {
-                self.turns = turn_ids(node, now).ok();
-            }
-            if self.blocked.is_none() && blocked == Blocked::Known {
-                self.blocked = declare(node, now, "blocked_s", Kind::Counter, Unit::Nanoseconds).ok();
-            }
+    fn record(&mut self, node: &mut Node, now: &ModuleSample, hook: Hook) {
+        let thread = hook.hooked && !now.process;
+        let timed = now.source != Source::Proc || thread;
+        if timed && self.turns.is_none() {
+            self.turns = turn_ids(node, now).ok();
+        }
+        let blocked_known = now.blocked_ns.is_some() || (thread && hook.blocked_known);
+        if timed && self.blocked.is_none() && blocked_known {
+            self.blocked = declare(node, now, "blocked_s", Kind::Counter, Unit::Nanoseconds).ok();
         }
         let (usage, before) = (&self.usage, &self.before);
         let mut add = |id, now: u64, before: u64| node.add(id, whole(now.saturating_sub(before)));
         add(usage.cpu, now.cpu_ns, before.cpu_ns);
         add(usage.runq_wait, now.runq_wait_ns, before.runq_wait_ns);
-        add(usage.switches_voluntary, now.switches_voluntary, before.switches_voluntary);
-        add(usage.switches_involuntary, now.switches_involuntary, before.switches_involuntary);
+        add(usage.switches_voluntary, now.voluntary, before.voluntary);
+        add(usage.switches_involuntary, now.involuntary, before.involuntary);
+        let blocked_ns = now.blocked_ns.unwrap_or(0);
         if let Some(id) = self.blocked {
-            add(id, now.blocked_ns, before.blocked_ns);
+            add(id, blocked_ns, before.blocked_ns);
         }
         if let Some(turns) = &self.turns {
             add(turns.wakeups, now.wakeups, before.wakeups);
             add(turns.work, now.work_ns, before.work_ns);
             add(turns.sleep, now.sleep_ns, before.sleep_ns);
             let mut samples = Samples::default();
-            for (work_ns, count) in now.work_histogram() {
-                let seen = self.work.insert(work_ns, count).unwrap_or(0);
-                samples.add(work_ns, count.saturating_sub(seen));
-            }
+            now.work.since(&before.work).for_each(|(work_ns, count)| samples.add(work_ns, count));
             node.observe(turns.work_per_wakeup, &samples);
             node.set(turns.longest_work, Some(whole(now.longest_work_ns)));
         }
-        self.before = now.clone();
+        self.before = Before {
+            wakeups: now.wakeups,
+            work_ns: now.work_ns,
+            sleep_ns: now.sleep_ns,
+            blocked_ns,
+            cpu_ns: now.cpu_ns,
+            runq_wait_ns: now.runq_wait_ns,
+            voluntary: now.voluntary,
+            involuntary: now.involuntary,
+            work: now.work.clone(),
+        };
     }
 }
 

@@ -1,0 +1,236 @@
+//! The door of the crate: start a probe, read samples, stop it.
+
+use std::collections::{BTreeMap, HashMap};
+use std::ffi::c_void;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering::*;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::attach::{self, Attached};
+use crate::clock::{Clock, Scale};
+use crate::names::{Name, Names};
+use crate::preload;
+use crate::registry::{self, Key, Registry};
+use crate::sample::{ModuleSample, Source};
+use crate::totals::Totals;
+
+/// How reactors are timed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Mode {
+    /// Hook libflux in this process; what cannot be hooked is read from /proc.
+    #[default]
+    Attach,
+    /// Read what the hook of `reactor-probe.so` measures, which was preloaded into the broker. [`Mode::Attach`]
+    /// does so too where it finds one.
+    Preload,
+    /// /proc alone: CPU time, run queue and switches; work and sleep are estimates.
+    Proc,
+    /// Measure nothing.
+    Off,
+}
+
+/// What to measure.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// The wish; [`Status::mode`] says what came of it.
+    pub mode: Mode,
+    /// The address of libflux's `flux_reactor_run`: the object that holds it is hooked. Null: none known.
+    pub anchor: *const c_void,
+    /// The broker's pid (attribute `broker.pid`). If it is not this process, nothing can be hooked.
+    pub broker_pid: u32,
+    /// Where the slot table shall be readable from outside (mode 0600). None: nowhere.
+    pub slot_path: Option<PathBuf>,
+    /// What the hook reads the time from.
+    pub clock: Clock,
+}
+
+impl Options {
+    /// Attach to the libflux that holds `anchor` in this process.
+    pub fn attach(anchor: *const c_void) -> Self {
+        let (mode, clock) = (Mode::Attach, Clock::Auto);
+        Self { mode, anchor, broker_pid: std::process::id(), slot_path: None, clock }
+    }
+}
+
+/// What a probe does, and what it cannot.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Status {
+    /// The mode in effect.
+    pub mode: Mode,
+    /// Why that is not the mode wished for, in one sentence.
+    pub fallback: Option<String>,
+    /// Nested waits are told apart from sleep.
+    pub blocked_available: bool,
+    /// Why the slot table is not readable from outside, if it was to be.
+    pub slots_private: Option<String>,
+    /// Threads that are not timed because the table was full.
+    pub overflow: u64,
+    /// How often the processor's counter did not fit the clock (see [`Clock`]).
+    pub clock_steps: u64,
+}
+
+/// Times a broker's reactors while it lives. All totals of its samples begin when it starts.
+#[derive(Debug)]
+pub struct Probe {
+    status: Status,
+    attached: bool,
+    /// Where a preloaded hook shows its table for us.
+    shown: Option<PathBuf>,
+    registry: Option<Arc<Mutex<Registry>>>,
+    names: Names,
+    base: BTreeMap<Key, Totals>,
+    started_ns: u64,
+    samples: Vec<ModuleSample>,
+}
+
+fn lock(registry: &Mutex<Registry>) -> MutexGuard<'_, Registry> {
+    // Totals are sums of independent steps: what a panic interrupted is at worst one look not added.
+    registry.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Probe {
+    /// Starts measuring. Never fails: what does not work is in [`Probe::status`].
+    pub fn start(options: Options) -> Self {
+        let own = options.broker_pid == std::process::id();
+        let mut probe = Self {
+            status: Status {
+                mode: options.mode,
+                fallback: None,
+                blocked_available: false,
+                slots_private: None,
+                overflow: 0,
+                clock_steps: 0,
+            },
+            attached: false,
+            shown: None,
+            registry: None,
+            names: Names::default(),
+            base: BTreeMap::new(),
+            started_ns: crate::clock::monotonic_ns(),
+            samples: Vec::new(),
+        };
+        if options.mode == Mode::Off {
+            return probe;
+        }
+        let shared =
+            if own { registry::own() } else { Arc::new(Mutex::new(Registry::new(options.broker_pid))) };
+        let mut registry = lock(&shared);
+        if matches!(options.mode, Mode::Attach | Mode::Preload) {
+            match probe.hook(&options, own) {
+                Ok((attached, source)) => {
+                    probe.status.blocked_available = attached.blocked_known;
+                    probe.status.slots_private = attached.private;
+                    registry.use_table(attached.table, source, attached.scale);
+                }
+                Err(why) => {
+                    probe.status.mode = Mode::Proc;
+                    probe.status.fallback = Some(why);
+                }
+            }
+        }
+        registry.update();
+        probe.base = registry.totals.clone();
+        drop(registry);
+        probe.registry = Some(shared);
+        probe
+    }
+
+    /// Uses the hook that was preloaded, else attaches one.
+    fn hook(&mut self, options: &Options, own: bool) -> Result<(Attached, Source), String> {
+        if !own {
+            return Err("this process is not the broker".into());
+        }
+        let path = options.slot_path.as_deref();
+        if let Some(table) = preload::find(path, true) {
+            let use_counter = table.header.use_counter.load(Relaxed) == 1;
+            let attached = Attached {
+                table,
+                scale: Scale::calibrate(use_counter, attach::CALIBRATION),
+                blocked_known: table.header.blocked_known.load(Relaxed) == 1,
+                private: path.filter(|p| !p.exists()).map(|p| format!("{} cannot be made", p.display())),
+            };
+            self.status.mode = Mode::Preload;
+            self.shown = path.map(Path::to_owned);
+            return Ok((attached, Source::Preload));
+        }
+        if options.mode == Mode::Preload {
+            return Err("reactor-probe.so is not preloaded into the broker".into());
+        }
+        if options.anchor.is_null() {
+            return Err("flux_reactor_run was not found in this process".into());
+        }
+        let attached = attach::attach(options.anchor as usize, path, options.clock)?;
+        self.attached = true;
+        Ok((attached, Source::Attach))
+    }
+
+    /// What is measured, and what is not and why.
+    pub fn status(&self) -> Status {
+        let mut status = self.status.clone();
+        if let Some(registry) = &self.registry {
+            let registry = lock(registry);
+            status.overflow = registry.overflow();
+            status.clock_steps = registry.clock_steps();
+        }
+        status
+    }
+
+    /// The modules that are loaded, from `module.list`: restores names that the kernel cut to 15
+    /// characters and tells which process is which module. May change at any time.
+    pub fn set_names(&mut self, modules: &[Name]) {
+        self.names = Names::new(modules);
+    }
+
+    /// Reads everything: one entry a name, in the order of names, totals since this probe started. Names
+    /// stay when their threads end.
+    pub fn sample(&mut self) -> &[ModuleSample] {
+        self.samples.clear();
+        let Some(registry) = &self.registry else { return &[] };
+        let mut registry = lock(registry);
+        registry.update();
+        let mut by_name: HashMap<String, ModuleSample> = HashMap::new();
+        for (key, totals) in &registry.totals {
+            let (name, ambiguous) = self.names.resolve(key);
+            let known = self.names.is_known(&name) || key.is_module(totals.wakeups > 0);
+            let sample = by_name.entry(name.clone()).or_insert_with(|| ModuleSample::new(name));
+            sample.ambiguous |= ambiguous;
+            sample.reactor |= known;
+            sample.process |= matches!(key, Key::Process(_));
+            sample.add(totals, self.base.get(key), self.started_ns);
+        }
+        for (key, tid, thread) in registry.threads() {
+            let Some(key) = key else { continue };
+            if let Some(sample) = by_name.get_mut(&self.names.resolve(&key).0) {
+                sample.add_thread(tid, thread, |ticks| registry.to_monotonic_ns(ticks));
+            }
+        }
+        for mut sample in by_name.into_values() {
+            sample.finish();
+            self.samples.push(sample);
+        }
+        drop(registry);
+        self.samples.sort_by(|a, b| a.name.cmp(&b.name));
+        &self.samples
+    }
+
+    /// Takes the hook out, if no other probe of the process needs it. [`Probe::sample`] goes on with the
+    /// numbers of /proc. May be called again, and is by `drop`.
+    pub fn stop(&mut self) {
+        if let Some(path) = self.shown.take() {
+            preload::find(Some(&path), false);
+        }
+        if std::mem::take(&mut self.attached) {
+            if let Some(registry) = &self.registry {
+                lock(registry).update();
+            }
+            attach::detach();
+            self.status.mode = Mode::Proc;
+        }
+    }
+}
+
+impl Drop for Probe {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}

@@ -1,0 +1,290 @@
+//! All threads of a broker and of its module processes, and the totals per name that outlive them.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::atomic::Ordering::*;
+use std::sync::{Arc, Mutex, OnceLock};
+use std::time::Duration;
+
+use crate::clock::{self, Scale};
+use crate::mapping::RemoteTable;
+use crate::proc::{self, ThreadFiles};
+use crate::sample::Source;
+use crate::slots::{Slot, Table};
+use crate::thread::Thread;
+use crate::totals::Totals;
+
+/// A new thread is called like the broker until it names itself. One that never does appears under that
+/// name after so long.
+const NAMING_NS: u64 = 5_000_000_000;
+
+/// Whose a total is.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) enum Key {
+    /// The broker's main thread.
+    Broker,
+    /// Threads of the broker of this (at most 15 characters long) name.
+    Comm(String),
+    /// The process of a module, by the module's path.
+    Process(String),
+}
+
+/// A thread by process and tid.
+type Id = (u32, i32);
+
+/// How often a table is looked for in a process that has been met: its reactor may not exist yet.
+const TABLE_TRIES: u32 = 5;
+
+/// A process other than this one.
+#[derive(Debug, Default)]
+struct Process {
+    /// Path of the module that it runs.
+    module: String,
+    /// Its slots, if a hook was preloaded into it.
+    table: Option<RemoteTable>,
+    tries: u32,
+}
+
+#[derive(Debug)]
+pub(crate) struct Registry {
+    /// The broker.
+    pid: u32,
+    /// The table of this process, if it is the broker, and whose hook writes it.
+    table: Option<(&'static Table, Source)>,
+    scale: Scale,
+    threads: HashMap<Id, Thread>,
+    processes: HashMap<u32, Process>,
+    pub(crate) totals: BTreeMap<Key, Totals>,
+    looked: bool,
+}
+
+/// The registry of this process is one, however many probes there are: a slot's end is told but once.
+pub(crate) fn own() -> Arc<Mutex<Registry>> {
+    static OWN: OnceLock<Arc<Mutex<Registry>>> = OnceLock::new();
+    OWN.get_or_init(|| Arc::new(Mutex::new(Registry::new(std::process::id())))).clone()
+}
+
+impl Registry {
+    pub(crate) fn new(pid: u32) -> Self {
+        Self {
+            pid,
+            table: None,
+            scale: Scale::calibrate(false, Duration::ZERO),
+            threads: HashMap::new(),
+            processes: HashMap::new(),
+            totals: BTreeMap::new(),
+            looked: false,
+        }
+    }
+
+    /// Reads turns from a table from now on. All time so far is accounted for by the clock so far.
+    pub(crate) fn use_table(&mut self, table: &'static Table, source: Source, scale: Scale) {
+        self.update();
+        self.table = Some((table, source));
+        self.scale = scale;
+        let now = self.scale.now();
+        for thread in self.threads.values_mut() {
+            thread.restart_clock(now);
+        }
+        self.update();
+    }
+
+    /// CLOCK_MONOTONIC ns of a moment in ticks.
+    pub(crate) fn to_monotonic_ns(&self, ticks: u64) -> u64 {
+        let ago = clock::to_ns(self.scale.now().wrapping_sub(ticks) as i64, self.scale.per_tick());
+        clock::monotonic_ns().saturating_sub(ago.max(0) as u64)
+    }
+
+    pub(crate) fn overflow(&self) -> u64 {
+        self.table.map_or(0, |(t, _)| t.header.overflow.load(Relaxed))
+    }
+
+    pub(crate) fn clock_steps(&self) -> u64 {
+        self.scale.steps
+    }
+
+    /// All live threads with their keys; None for one that has no name yet.
+    pub(crate) fn threads(&self) -> impl Iterator<Item = (Option<Key>, i32, &Thread)> {
+        self.threads.iter().map(|(id, thread)| {
+            let key = thread.unnamed.is_none().then(|| self.key(*id, &thread.stat.comm));
+            (key, id.1, thread)
+        })
+    }
+
+    fn key(&self, (pid, tid): Id, comm: &str) -> Key {
+        if pid == self.pid {
+            if tid as u32 == pid { Key::Broker } else { Key::Comm(comm.to_owned()) }
+        } else {
+            Key::Process(self.processes.get(&pid).map(|p| p.module.clone()).unwrap_or_default())
+        }
+    }
+
+    /// Looks at every thread and brings the totals up to date.
+    pub(crate) fn update(&mut self) {
+        self.scale.follow();
+        if let Some((table, _)) = self.table {
+            table.header.scale.store(self.scale.per_tick(), Relaxed);
+            table.header.sampled_ns.store(clock::monotonic_ns(), Relaxed);
+        }
+        // Slots first: one whose tid is in no list read later belongs to a thread that has ended.
+        let taken = self.taken_slots();
+        let present = self.present();
+        self.meet(&present);
+        self.assign(&taken);
+        self.look();
+        // A process is forgotten only after the last account of its threads.
+        let alive: HashSet<u32> = self.threads.keys().map(|(pid, _)| *pid).collect();
+        self.processes.retain(|pid, _| alive.contains(pid));
+        self.looked = true;
+    }
+
+    fn taken_slots(&self) -> Vec<(usize, i32)> {
+        let slots = self.table.map_or(&[][..], |(t, _)| &t.slots[..]);
+        let tids = slots.iter().map(|s| s.tid.load(Acquire)).enumerate();
+        tids.filter(|(_, tid)| *tid != 0).collect()
+    }
+
+    fn present(&mut self) -> Vec<Id> {
+        for module in proc::module_processes(self.pid) {
+            self.processes.entry(module.pid).or_default().module = module.path;
+        }
+        if self.table.is_none() && self.pid != std::process::id() {
+            self.processes.entry(self.pid).or_default();
+        }
+        for (pid, process) in &mut self.processes {
+            if process.table.is_none() && process.tries < TABLE_TRIES {
+                process.tries += 1;
+                // Ticks must be of the clock that this registry follows.
+                let same_clock = |t: &RemoteTable| {
+                    (t.table().header.use_counter.load(Relaxed) == 1) == self.scale.uses_counter()
+                };
+                process.table = RemoteTable::of_process(*pid).filter(same_clock);
+            }
+        }
+        let others = self.processes.keys().copied().filter(|pid| *pid != self.pid);
+        let pids = std::iter::once(self.pid).chain(others);
+        pids.flat_map(|pid| proc::thread_ids(pid).into_iter().map(move |tid| (pid, tid))).collect()
+    }
+
+    fn meet(&mut self, present: &[Id]) {
+        for id in present {
+            if !self.threads.contains_key(id) {
+                let files = ThreadFiles::open(id.0, id.1);
+                let now = (self.scale.now(), clock::monotonic_ns());
+                if let Some(thread) = files.and_then(|f| Thread::new(f, self.looked, now.0, now.1)) {
+                    self.threads.insert(*id, thread);
+                }
+            }
+        }
+    }
+
+    /// Gives each slot to its thread, each thread of the broker a slot, and takes leave of slots whose
+    /// thread has come and gone between two looks.
+    fn assign(&mut self, taken: &[(usize, i32)]) {
+        self.assign_remote();
+        let Some((table, _)) = self.table else { return };
+        let own = self.threads.iter().filter(|((pid, _), _)| *pid == self.pid);
+        let assigned: HashSet<usize> = own.filter_map(|(_, t)| t.slot).collect();
+        for (index, tid) in taken.iter().filter(|(i, _)| !assigned.contains(i)) {
+            let Some(slot) = table.slots.get(*index) else { continue };
+            let Some(thread) = self.threads.get_mut(&(self.pid, *tid)) else {
+                self.orphan(slot);
+                continue;
+            };
+            let other = thread.slot.and_then(|i| table.slots.get(i));
+            match other {
+                None => thread.take_slot(*index),
+                // The thread made its own at the same time as we made one for it.
+                Some(_) if slot.claimed.load(Acquire) == 0 => slot.free(),
+                Some(other) if other.claimed.load(Acquire) == 0 => {
+                    other.free();
+                    thread.take_slot(*index);
+                }
+                // The tid was given again: the slot that became known first is a dead thread's.
+                Some(other) if slot.known_since.load(Relaxed) < other.known_since.load(Relaxed) => {
+                    self.orphan(slot);
+                }
+                Some(other) => {
+                    thread.take_slot(*index);
+                    self.orphan(other);
+                }
+            }
+        }
+        for ((pid, tid), thread) in &mut self.threads {
+            if *pid == self.pid && thread.slot.is_none() {
+                let made = table.take_free(*tid);
+                thread.slot = made.and_then(|made| table.slots.iter().position(|s| std::ptr::eq(s, made)));
+            }
+        }
+    }
+
+    /// Slots of other processes are only read.
+    fn assign_remote(&mut self) {
+        for ((pid, tid), thread) in &mut self.threads {
+            let Some(table) = self.processes.get(pid).and_then(|p| p.table.as_ref()) else { continue };
+            if thread.slot.is_none() {
+                let slots = table.table().slots.iter().enumerate();
+                let own = slots.filter(|(_, s)| s.tid.load(Acquire) == *tid && s.claimed.load(Acquire) != 0);
+                if let Some((index, _)) = own.max_by_key(|(_, s)| s.known_since.load(Relaxed)) {
+                    thread.take_slot(index);
+                }
+            }
+        }
+    }
+
+    /// The table that a process's threads have their slots in.
+    fn table_of(&self, pid: u32) -> Option<(&Table, Source)> {
+        match self.table {
+            Some(own) if pid == self.pid => Some(own),
+            _ => Some((self.processes.get(&pid)?.table.as_ref()?.table(), Source::Preload)),
+        }
+    }
+
+    /// Accounts for a thread that came and went between two looks.
+    fn orphan(&mut self, slot: &Slot) {
+        let Some((table, source)) = self.table else { return };
+        let to = self.totals.entry(Key::Comm(slot.comm())).or_default();
+        to.turns_from(source, table);
+        Thread::account_orphan(slot, table.header.generation.load(Acquire), &self.scale, to);
+        slot.free();
+    }
+
+    fn look(&mut self) {
+        let main = (self.pid, self.pid as i32);
+        let main_comm = self.threads.get(&main).map(|t| t.stat.comm.clone()).unwrap_or_default();
+        let now_ns = clock::monotonic_ns();
+        let (mut threads, mut totals) = (std::mem::take(&mut self.threads), std::mem::take(&mut self.totals));
+        threads.retain(|id, thread| {
+            let table = self.table_of(id.0);
+            let generation = table.map_or(0, |(t, _)| t.header.generation.load(Acquire));
+            let slot = thread.slot.and_then(|i| table?.0.slots.get(i));
+            let stat = thread.read_stat();
+            let known = slot.filter(|s| s.claimed.load(Acquire) != 0);
+            let comm = match (&stat, known) {
+                (Some(stat), _) => stat.comm.clone(),
+                (None, Some(slot)) => slot.comm(),
+                (None, None) => thread.stat.comm.clone(),
+            };
+            let inherited = id.0 == self.pid && *id != main && comm == main_comm;
+            let held_back = thread.unnamed.take();
+            if stat.is_some() && inherited && now_ns.saturating_sub(thread.first_seen_ns) < NAMING_NS {
+                let mut held_back = held_back.unwrap_or_default();
+                thread.look(slot, generation, stat, &self.scale, &mut held_back);
+                thread.unnamed = Some(held_back);
+                return true;
+            }
+            let to = totals.entry(self.key(*id, &comm)).or_default();
+            if let Some(held_back) = held_back {
+                to.merge(&held_back);
+            }
+            if let (Some((table, source)), Some(_)) = (table, known) {
+                to.turns_from(source, table);
+            }
+            let lives = thread.look(slot, generation, stat, &self.scale, to);
+            if let (false, Some(slot), true) = (lives, slot, id.0 == self.pid && self.table.is_some()) {
+                slot.free();
+            }
+            lives
+        });
+        (self.threads, self.totals) = (threads, totals);
+    }
+}

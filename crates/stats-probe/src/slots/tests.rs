@@ -1,0 +1,105 @@
+//! What holds for a slot, whatever its thread does.
+
+use super::*;
+use crate::clock::SCALE_ONE;
+use proptest::prelude::*;
+
+fn table() -> Box<Table> {
+    // SAFETY: all fields of Table are atomics, for which zero bytes are a valid value.
+    unsafe { zeroed() }
+}
+
+proptest! {
+    /// Whatever a thread does, its three times add up to the wall time, and turns to work.
+    #[test]
+    fn work_sleep_and_blocked_add_up_to_wall(
+        steps in prop::collection::vec((0u64..1_000_000, 0u8..3), 1..200), tail in 0u64..5000,
+    ) {
+        let t = table();
+        let slot = &t.slots[0];
+        slot.become_known(1, 1000);
+        let mut now = 1000;
+        let (mut turns, mut longest, mut turn) = (0u64, 0u64, 0u64);
+        for (d, what) in steps {
+            now += d;
+            match (slot.read().state, what) {
+                (WORKING, 0) => { slot.work_to_blocked(now); turn += d; }
+                (WORKING, _) => {
+                    slot.any_work_to_sleep(now, SCALE_ONE);
+                    turn += d; longest = longest.max(turn); turn = 0; turns += 1;
+                }
+                (SLEEPING, _) => slot.sleep_to_work(now),
+                _ => slot.blocked_to_work(now),
+            }
+            let s = slot.read();
+            prop_assert_eq!(s.work + s.sleep + s.blocked, now - 1000);
+        }
+        let s = slot.read();
+        prop_assert_eq!(s.at(now + tail).iter().sum::<u64>(), now + tail - 1000);
+        prop_assert_eq!(s.longest, longest);
+        let counted: u64 = slot.histogram.iter().map(|c| u64::from(c.load(Relaxed))).sum();
+        prop_assert_eq!(counted, turns);
+    }
+}
+
+#[test]
+fn a_clock_that_steps_back_between_processors_adds_nothing_and_loses_nothing() {
+    let t = table();
+    let slot = &t.slots[3];
+    slot.become_known(1, 500);
+    slot.work_to_sleep(480, SCALE_ONE);
+    slot.sleep_to_work(600);
+    let s = slot.read();
+    assert_eq!((s.work, s.sleep, s.wakeups), (0, 100, 1));
+}
+
+#[test]
+fn a_turn_with_nested_waits_is_one_turn_and_its_waits_are_not_work() {
+    let t = table();
+    let slot = &t.slots[0];
+    slot.become_known(3, 0);
+    slot.work_to_sleep(10, SCALE_ONE);
+    slot.sleep_to_work(100);
+    slot.work_to_blocked(130);
+    assert_eq!(slot.turn_start(&slot.read()), 100);
+    slot.blocked_to_work(1130);
+    slot.any_work_to_sleep(1150, SCALE_ONE);
+    let s = slot.read();
+    assert_eq!((s.work, s.sleep, s.blocked, s.wakeups), (60, 90, 1000, 1));
+    assert_eq!((s.longest, s.longest_at, s.generation), (50, 1150, 3));
+    assert_eq!(slot.turn_start(&s), 1150);
+}
+
+#[test]
+fn a_wait_left_by_cancellation_is_not_counted_as_work() {
+    let t = table();
+    let slot = &t.slots[0];
+    slot.become_known(1, 0);
+    slot.work_to_sleep(10, SCALE_ONE);
+    slot.work_to_blocked(1010);
+    slot.any_work_to_sleep(1020, SCALE_ONE);
+    let s = slot.read();
+    assert_eq!((s.work, s.sleep, s.blocked, s.longest), (10, 1000, 10, 10));
+}
+
+#[test]
+fn a_writer_stopped_midway_does_not_hang_the_reader() {
+    let t = table();
+    t.slots[0].become_known(1, 0);
+    t.slots[0].begin(t.slots[0].head(), 5, &t.slots[0].hot.work);
+    assert!(!t.slots[0].read().consistent);
+}
+
+#[test]
+fn a_full_table_gives_no_slot_and_a_freed_one_is_used_again() {
+    let t = table();
+    for tid in 1..=SLOTS as i32 {
+        assert!(t.take_free(tid).is_some());
+    }
+    assert!(t.slot_for_owner(9999).is_none());
+    let seven = t.slot_for_owner(7).unwrap();
+    seven.become_known(1, 0);
+    assert!(t.slot_for_owner(7).is_none());
+    seven.free();
+    assert_eq!(t.slot_for_owner(9999).unwrap().tid.load(Relaxed), 9999);
+}
