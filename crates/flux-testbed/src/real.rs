@@ -3,6 +3,7 @@
 use crate::instance::Options;
 use crate::{Error, Result};
 use std::io::{BufRead, BufReader, Read};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, PoisonError, mpsc};
@@ -32,6 +33,9 @@ impl Real {
             .arg(format!("-Stbon.topo={}", options.topology.name()))
             .args(["sh", "-c", PROGRAM])
             .env_remove("FLUX_URI")
+            .envs(options.environment.iter().cloned())
+            // A Ctrl-C at the terminal is for whoever started the instance, and ends it in order.
+            .process_group(0)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
