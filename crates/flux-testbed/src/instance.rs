@@ -154,23 +154,28 @@ impl Instance {
         vec![("FLUX_STATS_LIBFLUX".into(), libflux.into())]
     }
 
-    /// Asks the broker of that rank.
+    /// Asks that rank, at its own socket.
     pub fn rpc(&self, rank: u32, topic: &str, payload: Value) -> Result<Value> {
-        self.request(rank, false, topic, payload)
+        self.request(rank, false, rank, topic, payload)
+    }
+
+    /// Asks `rank` at the socket of rank `via`.
+    pub fn rpc_via(&self, via: u32, rank: u32, topic: &str, payload: Value) -> Result<Value> {
+        self.request(via, false, rank, topic, payload)
     }
 
     /// Asks as a user who is not the instance's owner.
     pub fn rpc_as_guest(&self, rank: u32, topic: &str, payload: Value) -> Result<Value> {
-        self.request(rank, true, topic, payload)
+        self.request(rank, true, rank, topic, payload)
     }
 
-    fn request(&self, rank: u32, guest: bool, topic: &str, payload: Value) -> Result<Value> {
+    fn request(&self, via: u32, guest: bool, rank: u32, topic: &str, payload: Value) -> Result<Value> {
         let mut clients = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
-        let client = match clients.entry((rank, guest)) {
+        let client = match clients.entry((via, guest)) {
             std::collections::hash_map::Entry::Occupied(present) => present.into_mut(),
             std::collections::hash_map::Entry::Vacant(free) => {
                 let program = self.stage.program("testbed-rpc");
-                free.insert(Client::start(&program, &self.environment(), &self.uri(rank), guest)?)
+                free.insert(Client::start(&program, &self.environment(), &self.uri(via), guest)?)
             }
         };
         client.request(Some(rank), topic, &payload)

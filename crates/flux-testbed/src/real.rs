@@ -34,7 +34,8 @@ impl Real {
             .args(["sh", "-c", PROGRAM])
             .env_remove("FLUX_URI")
             .envs(options.environment.iter().cloned())
-            // A Ctrl-C at the terminal is for whoever started the instance, and ends it in order.
+            // A Ctrl-C at the terminal is for whoever started the instance, and ends it in order. And the brokers can
+            // be killed, if it comes to that.
             .process_group(0)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -104,8 +105,11 @@ impl Real {
         messages.try_iter().collect::<Vec<String>>().join("\n")
     }
 
+    /// Kills it and its brokers, which are in its group.
     fn end(&mut self) {
-        let _ = self.process.kill();
+        let group = format!("-{}", self.process.id());
+        // The shell's own: a system may lack the program.
+        let _ = Command::new("sh").args(["-c", "kill -s KILL -- \"$0\"", &group]).status();
         let _ = self.process.wait();
     }
 }
