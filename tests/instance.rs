@@ -1,6 +1,6 @@
 //! The main job on whole instances: every module's wakeups, of every rank, from rank 0.
 
-use flux_testbed::{Backend, Error, Instance, Options, Topology};
+use flux_testbed::{Backend, Error, Instance, Options};
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 use tests::{complaints, coverage, eventually, facts, query, series, tree};
@@ -10,7 +10,7 @@ const PERIOD: Duration = Duration::from_millis(500);
 const LIMIT: Duration = Duration::from_secs(30);
 
 fn instance(backend: Backend, size: u32) -> Instance {
-    Instance::start(Options { size, topology: Topology::Kary(2), backend }).unwrap()
+    Instance::start(Options { size, ..Options::new(backend) }).unwrap()
 }
 
 facts! {

@@ -5,7 +5,7 @@ use flux_testbed::{Backend, Instance, Options, Stage};
 use object::{Object, ObjectSymbol};
 use serde_json::json;
 use std::time::Duration;
-use tests::{complaints, eventually, facts, has_cancel, tree};
+use tests::{complaints, eventually, facts, has_cancel, say, tree};
 
 const LIMIT: Duration = Duration::from_secs(30);
 
@@ -76,7 +76,7 @@ fn a_panic_in_a_callback_is_logged_once_and_the_broker_lives(backend: Backend) {
 fn a_cancelled_module_ends_and_the_broker_lives(backend: Backend) {
     let instance = instance(backend);
     if !has_cancel(&instance) {
-        println!("skipped: this flux has no `module remove --cancel`");
+        say("skipped: cancellation, this flux has no `module remove --cancel`");
         return instance.stop().unwrap();
     }
     let gone = |name: &'static str| {

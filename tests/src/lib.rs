@@ -3,6 +3,8 @@
 
 use flux_testbed::{Backend, Instance};
 use serde_json::{Value, json};
+use std::io::Write;
+use std::sync::Once;
 use std::time::{Duration, Instant};
 
 /// Makes a module of tests for each backend, one test for each fact. A backend that the machine lacks says so in one
@@ -12,9 +14,8 @@ macro_rules! facts {
     ($($fact:ident),* $(,)?) => {
         mod real {
             $(#[test] fn $fact() {
-                match ::flux_testbed::Backend::real().unwrap() {
-                    Some(backend) => super::$fact(backend),
-                    None => println!("skipped: no flux on this machine (PATH, FLUX_STATS_FLUX)"),
+                if let Some(backend) = $crate::real() {
+                    super::$fact(backend);
                 }
             })*
         }
@@ -22,6 +23,21 @@ macro_rules! facts {
             $(#[test] fn $fact() { super::$fact(::flux_testbed::Backend::Embedded) })*
         }
     };
+}
+
+/// Real Flux; where there is none, one line on standard error says so, past what captures the output of tests.
+pub fn real() -> Option<Backend> {
+    static SAID: Once = Once::new();
+    let backend = Backend::real().unwrap();
+    if backend.is_none() {
+        SAID.call_once(|| say("skipped: real Flux, for there is no flux here (PATH, FLUX_STATS_FLUX)"));
+    }
+    backend
+}
+
+/// A line that is seen even when the test passes.
+pub fn say(line: &str) {
+    let _ = writeln!(std::io::stderr(), "{line}");
 }
 
 /// Asks until `done` says yes, and fails with the last answer when it has not within `limit`.

@@ -3,7 +3,7 @@
 use anyhow::{Result, bail};
 use clap::{Args, ValueEnum};
 use comfy_table::{CellAlignment, Table, presets};
-use flux_testbed::{Backend, Instance, Options as InstanceOptions, Topology};
+use flux_testbed::{Backend, Instance, Options as InstanceOptions};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::io::IsTerminal;
@@ -44,11 +44,8 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     ctrlc::set_handler(move || flag.store(true, Ordering::Relaxed))?;
 
     println!("building, then starting {} brokers of {backend}", options.size);
-    let instance = Instance::start(InstanceOptions {
-        size: options.size,
-        topology: Topology::Kary(2),
-        backend: backend.clone(),
-    })?;
+    let instance =
+        Instance::start(InstanceOptions { size: options.size, ..InstanceOptions::new(backend.clone()) })?;
     instance.load(0..options.size, "stats-agg", &["period=1s"])?;
     instance.load(0..options.size, "loadgen", &["rate=100", "busy=2ms"])?;
     println!("stats-agg and loadgen (100 wakeups a second of 2 ms) are loaded on every rank\n");

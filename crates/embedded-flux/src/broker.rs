@@ -1,11 +1,13 @@
 //! One broker: peers, routes, services.
 
+mod config;
 mod modules;
 mod peer;
 mod services;
 
 use crate::message::{self, CONTROL, EVENT, Message, NODEID_ANY, NODEID_UPSTREAM, REQUEST, RESPONSE};
 use crate::reactor::{Kind, POLLIN, Reactor, Watcher, run};
+use config::Configuration;
 use modules::Module;
 use peer::{Peer, Role};
 use serde_json::json;
@@ -34,6 +36,7 @@ pub(crate) struct Broker {
     services: BTreeMap<String, String>,
     modules: BTreeMap<String, Module>,
     attributes: BTreeMap<String, String>,
+    configuration: Configuration,
     log: VecDeque<String>,
     /// Known to rank 0 alone.
     online: BTreeSet<u32>,
@@ -125,6 +128,7 @@ impl Broker {
             services: BTreeMap::new(),
             modules: BTreeMap::new(),
             attributes: attributes.into_iter().map(|(name, value)| (name.to_owned(), value)).collect(),
+            configuration: Configuration::new(),
             log: VecDeque::new(),
             online: BTreeSet::new(),
             event_seq: 0,
@@ -249,8 +253,10 @@ impl Broker {
     }
 
     fn route_response(&mut self, mut response: Message) {
-        if let Some(to) = response.route.pop() {
-            self.send(&to, response);
+        match response.route.pop() {
+            Some(to) if to == config::SELF => self.answered(&response),
+            Some(to) => self.send(&to, response),
+            None => {}
         }
     }
 

@@ -5,6 +5,7 @@ use crate::{Error, Result};
 use serde_json::{Value, json};
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader, Write};
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
@@ -25,6 +26,8 @@ impl Client {
     ) -> Result<Client> {
         let mut command = Command::new(program);
         command.arg(uri).envs(environment.iter().cloned()).stdin(Stdio::piped()).stdout(Stdio::piped());
+        // A Ctrl-C at the terminal is for whoever started the instance.
+        command.process_group(0);
         if guest {
             command.arg("--guest");
         }

@@ -4,6 +4,7 @@ use crate::instance::Options;
 use crate::stage::Stage;
 use crate::{Error, Result};
 use std::io::{BufRead, BufReader};
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc;
@@ -27,7 +28,10 @@ impl Embedded {
                 .args(["--rank", &rank.to_string(), "--size", &options.size.to_string()])
                 .args(["--topo", &options.topology.name(), "--rundir"])
                 .arg(rundir)
+                .envs(options.environment.iter().cloned())
                 .env("FLUX_STATS_LIBFLUX", stage.libflux())
+                // A Ctrl-C at the terminal is for whoever started the instance, and ends it in order.
+                .process_group(0)
                 // A broker ends when its input does: when this process ends, however.
                 .stdin(Stdio::piped())
                 .stdout(if rank == 0 { Stdio::piped() } else { Stdio::null() });

@@ -13,6 +13,12 @@ use std::fs::File;
 use std::path::Path;
 use std::process::Command;
 use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// `<errno.h>`
+const EINVAL: i32 = 22;
+/// How long the configuration may take from rank 0 to another.
+const CONFIGURED_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The shape of the tree of brokers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,13 +27,19 @@ pub enum Topology {
     Kary(u32),
     /// All brokers are children of rank 0.
     Flat,
+    /// What Flux does when nothing is said.
+    Default,
 }
+
+/// Flux's own default, for the double.
+const DEFAULT_FANOUT: u32 = 32;
 
 impl Topology {
     pub(crate) fn name(self) -> String {
         match self {
             Topology::Kary(fanout) => format!("kary:{fanout}"),
             Topology::Flat => "kary:0".to_owned(),
+            Topology::Default => format!("kary:{DEFAULT_FANOUT}"),
         }
     }
 }
@@ -41,12 +53,17 @@ pub struct Options {
     pub size: u32,
     /// Their tree.
     pub topology: Topology,
+    /// The instance's configuration: TOML tables, as JSON. Null: none.
+    pub config: Value,
+    /// Added to the environment of the brokers.
+    pub environment: Vec<(OsString, OsString)>,
 }
 
 impl Options {
     /// Four brokers in a binary tree.
     pub fn new(backend: Backend) -> Self {
-        Options { backend, size: 4, topology: Topology::Kary(2) }
+        let (config, environment) = (Value::Null, Vec::new());
+        Options { backend, size: 4, topology: Topology::Kary(2), config, environment }
     }
 }
 
@@ -83,7 +100,35 @@ impl Instance {
         };
         let clients = Mutex::new(HashMap::new());
         let (backend, size) = (options.backend, options.size);
-        Ok(Instance { backend, size, stage, running, rundir, clients, _machine: machine })
+        let instance = Instance { backend, size, stage, running, rundir, clients, _machine: machine };
+        if !options.config.is_null() {
+            instance.configure(&options.config)?;
+        }
+        Ok(instance)
+    }
+
+    /// Replaces the instance's configuration (TOML tables, as JSON) on all ranks, as `flux config load` does, and tells
+    /// every module. An error when a module refuses it.
+    pub fn configure(&self, config: &Value) -> Result<()> {
+        for rank in 0..self.size {
+            match self.rpc(rank, "config.load", config.clone()) {
+                // Newer than 0.70: it is changed on rank 0 alone, and the others follow in a while.
+                Err(error) if rank != 0 && error.errnum() == Some(EINVAL) => self.follows(rank, config)?,
+                answer => drop(answer?),
+            }
+        }
+        Ok(())
+    }
+
+    fn follows(&self, rank: u32, config: &Value) -> Result<()> {
+        let start = Instant::now();
+        while self.rpc(rank, "config.get", Value::Null)? != *config {
+            if start.elapsed() > CONFIGURED_TIMEOUT {
+                return Err(Error::Start(format!("rank {rank} does not take the configuration of rank 0")));
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        Ok(())
     }
 
     /// What it is made of.
@@ -109,23 +154,28 @@ impl Instance {
         vec![("FLUX_STATS_LIBFLUX".into(), libflux.into())]
     }
 
-    /// Asks the broker of that rank.
+    /// Asks that rank, at its own socket.
     pub fn rpc(&self, rank: u32, topic: &str, payload: Value) -> Result<Value> {
-        self.request(rank, false, topic, payload)
+        self.request(rank, false, rank, topic, payload)
+    }
+
+    /// Asks `rank` at the socket of rank `via`.
+    pub fn rpc_via(&self, via: u32, rank: u32, topic: &str, payload: Value) -> Result<Value> {
+        self.request(via, false, rank, topic, payload)
     }
 
     /// Asks as a user who is not the instance's owner.
     pub fn rpc_as_guest(&self, rank: u32, topic: &str, payload: Value) -> Result<Value> {
-        self.request(rank, true, topic, payload)
+        self.request(rank, true, rank, topic, payload)
     }
 
-    fn request(&self, rank: u32, guest: bool, topic: &str, payload: Value) -> Result<Value> {
+    fn request(&self, via: u32, guest: bool, rank: u32, topic: &str, payload: Value) -> Result<Value> {
         let mut clients = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
-        let client = match clients.entry((rank, guest)) {
+        let client = match clients.entry((via, guest)) {
             std::collections::hash_map::Entry::Occupied(present) => present.into_mut(),
             std::collections::hash_map::Entry::Vacant(free) => {
                 let program = self.stage.program("testbed-rpc");
-                free.insert(Client::start(&program, &self.environment(), &self.uri(rank), guest)?)
+                free.insert(Client::start(&program, &self.environment(), &self.uri(via), guest)?)
             }
         };
         client.request(Some(rank), topic, &payload)
@@ -198,9 +248,16 @@ impl Instance {
 
     /// Kills a broker (SIGKILL).
     pub fn kill(&self, rank: u32) -> Result<()> {
-        let pid = self.broker_pid(rank)?.to_string();
+        self.signal(rank, "KILL")?;
         self.clients.lock().unwrap_or_else(PoisonError::into_inner).retain(|&(of, _), _| of != rank);
-        self.run(0, "kill", &["-KILL", &pid]).map(drop)
+        Ok(())
+    }
+
+    /// Sends a broker a signal, by its name without SIG.
+    pub fn signal(&self, rank: u32, signal: &str) -> Result<()> {
+        let pid = self.broker_pid(rank)?.to_string();
+        // The shell's own: a system may lack the program.
+        self.run(0, "sh", &["-c", "kill -s \"$0\" \"$1\"", signal, &pid]).map(drop)
     }
 
     /// What a broker has logged, a line each.

@@ -3,6 +3,7 @@
 use crate::instance::Options;
 use crate::{Error, Result};
 use std::io::{BufRead, BufReader, Read};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, PoisonError, mpsc};
@@ -32,6 +33,10 @@ impl Real {
             .arg(format!("-Stbon.topo={}", options.topology.name()))
             .args(["sh", "-c", PROGRAM])
             .env_remove("FLUX_URI")
+            .envs(options.environment.iter().cloned())
+            // A Ctrl-C at the terminal is for whoever started the instance, and ends it in order. And the brokers can
+            // be killed, if it comes to that.
+            .process_group(0)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
@@ -100,8 +105,11 @@ impl Real {
         messages.try_iter().collect::<Vec<String>>().join("\n")
     }
 
+    /// Kills it and its brokers, which are in its group.
     fn end(&mut self) {
-        let _ = self.process.kill();
+        let group = format!("-{}", self.process.id());
+        // The shell's own: a system may lack the program.
+        let _ = Command::new("sh").args(["-c", "kill -s KILL -- \"$0\"", &group]).status();
         let _ = self.process.wait();
     }
 }

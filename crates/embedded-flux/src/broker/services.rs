@@ -22,7 +22,10 @@ impl Broker {
                 Some(value) => self.answer(request, &json!({ "value": value, "flags": 0 })),
                 None => self.refuse(request, libc::ENOENT, "No such file or directory"),
             },
-            "config.get" => self.answer(request, &json!({})),
+            "config.get" => {
+                let current = self.configuration.current.clone();
+                self.answer(request, &current);
+            }
             "groups.get" if self.rank != 0 => {
                 self.refuse(request, libc::EPROTO, "this RPC is only available on rank 0");
             }
@@ -31,6 +34,7 @@ impl Broker {
                 self.answer(request, &json!({ "members": members.join(",") }));
             }
             _ if !owner => self.refuse(request, libc::EPERM, "Request requires owner credentials"),
+            "config.load" => self.load_configuration(request),
             "module.load" => self.load(request),
             "module.remove" => self.remove(request),
             "module.list" => {
