@@ -1,13 +1,16 @@
 //! `cargo xtask bench`: every crate's own benchmarks, then what only a whole instance can tell.
 
 use crate::cargo;
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use clap::Args;
-use flux_testbed::{Backend, Instance, Options as InstanceOptions};
+use flux_testbed::{Backend, Instance, Options as InstanceOptions, Profile};
 use std::time::Instant;
 
 /// Packages that have benchmarks.
 const PACKAGES: &[&str] = &["stats-core", "stats-probe"];
+
+/// What `--only` calls the one that is no package's.
+const THROUGHPUT: &str = "throughput";
 
 #[derive(Args)]
 pub(crate) struct Options {
@@ -17,11 +20,24 @@ pub(crate) struct Options {
     /// Jobs in each run
     #[arg(long, default_value_t = 400)]
     jobs: u32,
+    /// This package's alone, or `throughput`
+    #[arg(long)]
+    only: Option<String>,
 }
 
 pub(crate) fn run(options: &Options) -> Result<()> {
-    for package in PACKAGES {
+    let wanted = |name: &str| options.only.as_deref().is_none_or(|only| only == name);
+    if let Some(only) = &options.only
+        && only != THROUGHPUT
+        && !PACKAGES.contains(&only.as_str())
+    {
+        bail!("--only {only}: it is {THROUGHPUT}, or one of {}", PACKAGES.join(", "));
+    }
+    for package in PACKAGES.iter().filter(|package| wanted(package)) {
         cargo(&["bench", "--quiet", "--package", package], &[])?;
+    }
+    if !wanted(THROUGHPUT) {
+        return Ok(());
     }
     match Backend::real()? {
         Some(backend) => throughput(backend, options),
@@ -34,7 +50,8 @@ pub(crate) fn run(options: &Options) -> Result<()> {
 
 /// Jobs a second with the module, all defaults, against without: in pairs, since the machine's speed drifts.
 fn throughput(backend: Backend, options: &Options) -> Result<()> {
-    let instance = Instance::start(InstanceOptions { size: 4, ..InstanceOptions::new(backend) })?;
+    let options_of = InstanceOptions { size: 4, profile: Profile::Release, ..InstanceOptions::new(backend) };
+    let instance = Instance::start(options_of)?;
     let timed = || -> Result<f64> {
         let start = Instant::now();
         instance.churn(options.jobs)?;
@@ -58,14 +75,39 @@ fn throughput(backend: Backend, options: &Options) -> Result<()> {
         ratios.push(rates[1] / rates[0]);
     }
     ratios.sort_by(f64::total_cmp);
-    let median = ratios.get(ratios.len() / 2).context("no pairs")?;
-    let (low, high) = (ratios[0], ratios[ratios.len() - 1]);
+    let middle = |at: usize| ratios.get(at).context("no pairs");
+    let median = (middle(ratios.len() / 2)? + middle((ratios.len().max(1) - 1) / 2)?) / 2.0;
+    let outside = outside_of_median(ratios.len());
+    let (low, high) = (ratios[outside], ratios[ratios.len() - 1 - outside]);
     println!(
-        "job throughput with the module / without: median {median:.3} of {} pairs of {} jobs ({low:.3} to {high:.3}); \
-         target >= 0.99",
+        "job throughput with the module / without: median {median:.3} of {} pairs of {} jobs (95 %: {low:.3} to \
+         {high:.3}); target >= 0.99",
         ratios.len(),
         options.jobs
     );
     instance.stop()?;
     Ok(())
+}
+
+/// How many of `n` ordered values at each end are outside the 95 % interval of their median, whatever they are
+/// distributed like: the most for which a fair coin shows that few heads in `n` throws with a chance below 2.5 %.
+fn outside_of_median(n: usize) -> usize {
+    let mut chance = 0.5f64.powi(i32::try_from(n).unwrap_or(i32::MAX));
+    let (mut sum, mut few) = (chance, 0);
+    while sum < 0.025 && few < n {
+        few += 1;
+        chance *= (n - few + 1) as f64 / few as f64;
+        sum += chance;
+    }
+    few.saturating_sub(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::outside_of_median;
+
+    #[test]
+    fn the_interval_of_a_median_is_as_in_tables_of_the_sign_test() {
+        assert_eq!([5, 6, 9, 10, 20].map(outside_of_median), [0, 0, 1, 1, 5]);
+    }
 }

@@ -4,7 +4,7 @@ use crate::backend::Backend;
 use crate::client::Client;
 use crate::embedded::Embedded;
 use crate::real::Real;
-use crate::stage::Stage;
+use crate::stage::{Profile, Stage};
 use crate::{Error, Result};
 use serde_json::{Value, json};
 use std::collections::HashMap;
@@ -57,13 +57,15 @@ pub struct Options {
     pub config: Value,
     /// Added to the environment of the brokers.
     pub environment: Vec<(OsString, OsString)>,
+    /// How the modules that it loads are built.
+    pub profile: Profile,
 }
 
 impl Options {
     /// Four brokers in a binary tree.
     pub fn new(backend: Backend) -> Self {
         let (config, environment) = (Value::Null, Vec::new());
-        Options { backend, size: 4, topology: Topology::Kary(2), config, environment }
+        Options { backend, size: 4, topology: Topology::Kary(2), config, environment, profile: Profile::OWN }
     }
 }
 
@@ -87,7 +89,7 @@ pub struct Instance {
 impl Instance {
     /// Starts one, and waits until every broker is up.
     pub fn start(options: Options) -> Result<Instance> {
-        let stage = Stage::of_this_build()?;
+        let stage = Stage::of(options.profile)?;
         let machine = std::env::temp_dir().join("flux-testbed.lock");
         let machine = File::create(&machine).map_err(Error::io(format!("creating {}", machine.display())))?;
         machine.lock().map_err(Error::io("waiting for another instance to end"))?;

@@ -23,6 +23,11 @@ pub enum Profile {
     Release,
 }
 
+impl Profile {
+    /// As the running program itself is.
+    pub const OWN: Profile = if cfg!(debug_assertions) { Profile::Debug } else { Profile::Release };
+}
+
 /// A folder of modules, and what stands beside it.
 #[derive(Debug, Clone)]
 pub struct Stage {
@@ -38,12 +43,18 @@ pub fn workspace_root() -> &'static Path {
 impl Stage {
     /// The artifacts of this build, built if need be: once for each process.
     pub fn of_this_build() -> Result<&'static Stage> {
-        static STAGE: OnceLock<Stage> = OnceLock::new();
-        if let Some(stage) = STAGE.get() {
+        Stage::of(Profile::OWN)
+    }
+
+    /// The artifacts of `profile`, likewise.
+    pub fn of(profile: Profile) -> Result<&'static Stage> {
+        static STAGES: [OnceLock<Stage>; 2] = [const { OnceLock::new() }; 2];
+        let place = &STAGES[usize::from(profile == Profile::Release)];
+        if let Some(stage) = place.get() {
             return Ok(stage);
         }
-        let stage = Stage::build(if cfg!(debug_assertions) { Profile::Debug } else { Profile::Release })?;
-        Ok(STAGE.get_or_init(|| stage))
+        let stage = Stage::build(profile)?;
+        Ok(place.get_or_init(|| stage))
     }
 
     /// Builds everything and puts it where it belongs.
