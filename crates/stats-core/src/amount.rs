@@ -1,7 +1,12 @@
 //! Exact numbers: integers inside, floating point only at the rim.
 
+use crate::wire::{DecodeError, Reader, Writer};
+
 /// Parts of a unit that an [`Amount`] can tell apart: sampled statsd counters have fractions.
 const PARTS: i128 = 1_000_000;
+
+/// The largest amount that has a fraction on the wire, where it shares its bits with a mark.
+const EXTREME: i128 = i128::MAX >> 1;
 
 /// A quantity in millionths of its unit: exact for integers, fractions to 1e-6. Ten years of nanoseconds on 11,000
 /// ranks are 3.5e27 of these, of 1.7e38 that fit; beyond, it stays at the extreme rather than wrap.
@@ -47,6 +52,19 @@ impl Amount {
     /// The sum, or the extreme.
     pub fn plus(self, other: Amount) -> Self {
         Amount(self.0.saturating_add(other.0))
+    }
+
+    /// As bytes: whole amounts are common, so that a bit tells them apart and spares them the factor of a million.
+    pub(crate) fn encode(self, out: &mut Writer) {
+        match self.as_whole() {
+            Some(whole) => out.signed(whole << 1),
+            None => out.signed((self.0.clamp(-EXTREME, EXTREME) << 1) | 1),
+        }
+    }
+
+    pub(crate) fn decode(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        let coded = from.signed()?;
+        Ok(if coded & 1 == 0 { Amount::whole(coded >> 1) } else { Amount(coded >> 1) })
     }
 
     /// Per second, when it took `span_ns` nanoseconds.
