@@ -15,6 +15,7 @@ facts! {
     a_cancelled_module_ends_and_the_broker_lives,
     the_example_module_works,
     two_loads_under_different_names_share_the_hook,
+    a_replaced_file_is_what_the_next_load_runs,
 }
 
 fn instance(backend: Backend) -> Instance {
@@ -146,8 +147,45 @@ fn our_modules_export_mod_main_alone() {
     }
 }
 
-/// A replaced file is what the next load runs: the loader can be unloaded, and the implementation's name says what is
-/// in it.
+/// The loader can be unloaded, and the implementation's name says what is in it: so an upgrade takes effect with the
+/// next load, and the totals go on.
+fn a_replaced_file_is_what_the_next_load_runs(backend: Backend) {
+    let (instance, stage) = (instance(backend), Stage::of_this_build().unwrap());
+    let folder = tempfile::tempdir().unwrap();
+    stage.install_stats_agg(folder.path()).unwrap();
+    let loader = folder.path().join("stats-agg.so");
+    let link = folder.path().join("stats-agg-impl.so");
+    let old = std::fs::canonicalize(&link).unwrap();
+    let mapped = |file: &std::path::Path| {
+        let maps =
+            std::fs::read_to_string(format!("/proc/{}/maps", instance.broker_pid(0).unwrap())).unwrap();
+        maps.contains(&*file.to_string_lossy())
+    };
+    let wakeups = || tree(&instance)["modules"]["broker"]["wakeups"].as_f64().unwrap_or(0.0);
+    instance.load_file([0], &loader, "stats-agg", &["period=100ms"]).unwrap();
+    let before = eventually("it counts", LIMIT, wakeups, |&total| total > 0.0);
+    assert!(mapped(&old));
+    instance.remove([0], "stats-agg").unwrap();
+    // The removal is answered a moment before the broker closes the file.
+    eventually("the loader is unmapped", LIMIT, || mapped(&loader), |&mapped| !mapped);
+
+    // Another build: the same code, with one byte more at its end.
+    let new = folder.path().join("stats-agg-impl-new.so");
+    let mut bytes = std::fs::read(&old).unwrap();
+    bytes.push(0);
+    std::fs::write(&new, bytes).unwrap();
+    std::fs::remove_file(&link).unwrap();
+    std::os::unix::fs::symlink(&new, &link).unwrap();
+    instance.load_file([0], &loader, "stats-agg", &["period=100ms"]).unwrap();
+    assert!(mapped(&new));
+    let after = wakeups();
+    assert!(after >= before, "{after} after {before}");
+    eventually("the new one counts on", LIMIT, wakeups, |&total| total > after);
+    instance.remove([0], "stats-agg").unwrap();
+    assert_eq!(complaints(&instance, 0), Vec::<String>::new());
+    instance.stop().unwrap();
+}
+
 #[test]
 fn an_upgrade_in_place_is_whole_at_every_moment() {
     let stage = Stage::of_this_build().unwrap();

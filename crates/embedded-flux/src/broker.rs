@@ -70,7 +70,7 @@ fn options(words: &[String]) -> Result<Options, String> {
     })
 }
 
-/// Runs a broker; what [`options`] says.
+/// Runs a broker; as `options` has it.
 ///
 /// # Safety
 /// `argv` holds `argc` C strings.
@@ -143,7 +143,7 @@ impl Broker {
             this.send("parent", Message::text(CONTROL, "hello", &json!({ "rank": rank }).to_string()));
         }
         for &(name, main) in crate::module::BUILT_IN {
-            this.start_module(name, "builtin", main, Vec::new(), None);
+            this.start_module(name, "builtin", (std::ptr::null_mut(), main), Vec::new(), None);
         }
         this.came_up(rank);
         Ok(broker)

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use std::collections::HashMap;
 use std::ffi::OsString;
 use std::fs::File;
+use std::path::Path;
 use std::process::Command;
 use std::sync::{Mutex, PoisonError};
 
@@ -155,8 +156,18 @@ impl Instance {
         name: &str,
         arguments: &[&str],
     ) -> Result<()> {
-        let path = self.stage.module(module);
-        let payload = json!({ "path": path.to_string_lossy(), "name": name, "args": arguments });
+        self.load_file(ranks, &self.stage.module(module), name, arguments)
+    }
+
+    /// Loads a module from a file.
+    pub fn load_file(
+        &self,
+        ranks: impl IntoIterator<Item = u32>,
+        file: &Path,
+        name: &str,
+        arguments: &[&str],
+    ) -> Result<()> {
+        let payload = json!({ "path": file.to_string_lossy(), "name": name, "args": arguments });
         ranks.into_iter().try_for_each(|rank| self.rpc(rank, "module.load", payload.clone()).map(drop))
     }
 

@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 use serde_json::Value;
-use stats_core::{Amount, IdSet, Key, Kind, Node, NodeConfig, Now, Query, SendFailure, Unit};
+use stats_core::{Amount, IdSet, Key, Kind, Node, NodeConfig, Now, Query, Samples, SendFailure, Unit};
 use std::time::Duration;
 
 const STEP_NS: u64 = 100_000_000;
@@ -215,6 +215,31 @@ fn a_quiet_tree_is_covered_and_its_flows_arrive_within_a_period() {
     let ranks = &tree.answer()["ranks"];
     assert_eq!((ranks["covered"].as_str(), ranks["missing"].as_str()), (Some("0-39"), Some("")));
     assert_eq!(tree.series("one")["count"], 40);
+}
+
+/// The public shape of an answer: what a program reads.
+#[test]
+fn an_answer_looks_as_documented() {
+    let mut tree = Tree::new(3, 2);
+    let timer =
+        Key::new("modules.kvs.work_per_wakeup_s", &[("side", "a")], Kind::Timer, Unit::Nanoseconds).unwrap();
+    let wakeups = key("modules.kvs.wakeups", Kind::Counter);
+    let bytes = Key::new("broker.rss_bytes", &[], Kind::Gauge, Unit::Bytes).unwrap();
+    for rank in 0..3 {
+        let node = tree.ranks[rank].node.as_mut().unwrap();
+        let id = node.declare(wakeups.clone()).unwrap();
+        node.add(id, Amount::whole(200 * (rank as i128 + 1)));
+        let id = node.declare(bytes.clone()).unwrap();
+        node.set(id, Some(Amount::whole(1 << (20 + rank))));
+        let id = node.declare(timer.clone()).unwrap();
+        let mut samples = Samples::default();
+        samples.add(1_000_000, 99);
+        samples.add(2_000_000_000, 1);
+        node.observe(id, &samples);
+    }
+    (0..4).for_each(|_| tree.step(0));
+    insta::assert_json_snapshot!(tree.answer());
+    insta::assert_json_snapshot!(tree.ranks[0].node.as_ref().unwrap().tree());
 }
 
 #[test]

@@ -16,6 +16,9 @@ pub enum AttachError {
     /// No entry point of libflux was given.
     #[error("libflux is not in this process")]
     NoLibflux,
+    /// The broker is another process.
+    #[error("the module runs in a process of its own, outside the broker")]
+    Outside,
     /// The hook is not made for this architecture.
     #[error("the hook knows x86_64 and aarch64 only")]
     Architecture,

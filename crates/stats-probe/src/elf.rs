@@ -229,7 +229,7 @@ mod tests {
     #[test]
     fn a_broken_image_is_an_error_and_not_a_crash() {
         let whole = image(Machine::X86_64, 0, &["epoll_wait"]);
-        for length in 0..whole.0.len() {
+        for length in (0..whole.0.len()).step_by(40) {
             let cut = Bytes(whole.0[..length].to_vec());
             let found = got_entries(&cut, Machine::X86_64, SECTION, 0, &["epoll_wait"]);
             assert!(found.is_err() || length > 0x800, "{length}");

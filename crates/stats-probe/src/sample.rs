@@ -202,8 +202,8 @@ impl Probe {
         let outside = options.broker_pid != 0 && options.broker_pid != own_pid;
         let (mut mode, mut fallback, mut blocked) = (options.mode, None, Blocked::Unknown);
         if mode == Mode::Attach {
-            let anchor = if outside { std::ptr::null() } else { options.anchor };
-            match attach::attach(anchor) {
+            let attached = if outside { Err(AttachError::Outside) } else { attach::attach(options.anchor) };
+            match attached {
                 Ok(nested_known) => {
                     blocked = if nested_known { Blocked::Known } else { Blocked::Unknown };
                 }

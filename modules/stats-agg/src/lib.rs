@@ -2,8 +2,8 @@
 //! sends the sum upstream once a period; rank 0 answers for the whole instance.
 //!
 //! As little logic as possible lives here: numbers are decided in `stats-core`, measured in `stats-probe`, and this
-//! crate wires both to a handle. The path of a number: [`measure`] → [`stats_core::Node`] → [`upstream`] →
-//! `NAME.merge` on an ancestor → … → [`methods`] on rank 0.
+//! crate wires both to a handle. The path of a number: `measure` → [`stats_core::Node`] → `upstream` →
+//! `NAME.merge` on an ancestor → … → `methods` on rank 0.
 #![forbid(unsafe_code)]
 
 mod agg;

@@ -12,6 +12,8 @@ pub(crate) struct Module {
     path: String,
     peer: String,
     thread: libc::pthread_t,
+    /// What its file was opened as; null for a built-in.
+    library: *mut libc::c_void,
     running: bool,
     /// The request that is answered when it runs, or has failed to.
     load: Option<Message>,
@@ -32,7 +34,7 @@ impl Broker {
         let words = payload["args"].as_array().into_iter().flatten();
         let arguments = words.filter_map(|word| word.as_str().map(str::to_owned)).collect();
         match open(path) {
-            Ok(main) => self.start_module(&name, path, main, arguments, Some(request.clone())),
+            Ok(code) => self.start_module(&name, path, code, arguments, Some(request.clone())),
             Err(why) => self.refuse(request, libc::ENOENT, &why),
         }
     }
@@ -41,7 +43,7 @@ impl Broker {
         &mut self,
         name: &str,
         path: &str,
-        main: ModMain,
+        (library, main): (*mut libc::c_void, ModMain),
         arguments: Vec<String>,
         load: Option<Message>,
     ) {
@@ -51,7 +53,8 @@ impl Broker {
         self.add_peer(peer.clone(), ours, Role::Local);
         self.services.insert(name.to_owned(), peer.clone());
         if let Some(thread) = module::spawn(Start { name: name.to_owned(), arguments, main, stream }) {
-            let module = Module { path: path.to_owned(), peer, thread, running: false, load, remove: None };
+            let path = path.to_owned();
+            let module = Module { path, peer, thread, library, running: false, load, remove: None };
             self.modules.insert(name.to_owned(), module);
             self.append_log("broker", 7, &format!("insmod {name}"));
         }
@@ -127,7 +130,12 @@ impl Broker {
     fn exited(&mut self, name: &str, errnum: i32) {
         let Some(module) = self.modules.remove(name) else { return };
         let mut result = std::ptr::null_mut();
-        unsafe { libc::pthread_join(module.thread, &mut result) };
+        unsafe {
+            libc::pthread_join(module.thread, &mut result);
+            if !module.library.is_null() {
+                libc::dlclose(module.library);
+            }
+        }
         if result as isize == -1 {
             self.append_log("broker", 7, &format!("{name} thread was canceled"));
         }
@@ -153,7 +161,7 @@ impl Broker {
     }
 }
 
-fn open(path: &str) -> Result<ModMain, String> {
+fn open(path: &str) -> Result<(*mut libc::c_void, ModMain), String> {
     let path_c = CString::new(path).map_err(|_| format!("{path}: bad path"))?;
     let dlerror = || {
         let text = unsafe { libc::dlerror() };
@@ -171,5 +179,5 @@ fn open(path: &str) -> Result<ModMain, String> {
         unsafe { libc::dlclose(library) };
         return Err("module does not define mod_main()".to_owned());
     }
-    Ok(unsafe { std::mem::transmute::<*mut libc::c_void, ModMain>(main) })
+    Ok((library, unsafe { std::mem::transmute::<*mut libc::c_void, ModMain>(main) }))
 }
