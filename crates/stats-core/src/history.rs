@@ -15,23 +15,20 @@ const MANTISSA_BITS: u32 = 16;
 const EXPONENT_BITS: u32 = 6;
 const SIGN: u32 = 1 << 23;
 const WHOLE: u32 = 1 << 22;
-const PARTS: i128 = 1_000_000;
 
 /// An amount in 24 bits: sign, whether it counts units or millionths, an exponent, and 16 bits after the leading one
 /// (a relative error of 2^-17). Beyond 2^79 it is the extreme. Zero is zero, and equal amounts are equal codes.
 pub(crate) fn code(amount: Amount) -> u32 {
-    let parts = amount.parts();
-    let whole = parts % PARTS == 0;
-    let magnitude = if whole { (parts / PARTS).unsigned_abs() } else { parts.unsigned_abs() };
-    let form = if parts < 0 { SIGN } else { 0 } | if whole && parts != 0 { WHOLE } else { 0 };
-    form | float(magnitude, MANTISSA_BITS)
+    let (parts, whole) = (amount.parts(), amount.as_whole());
+    let form = if parts < 0 { SIGN } else { 0 } | if whole.is_some() && parts != 0 { WHOLE } else { 0 };
+    form | float(whole.unwrap_or(parts).unsigned_abs(), MANTISSA_BITS)
 }
 
 /// The amount that a code stands for.
 pub(crate) fn decode(code: u32) -> Amount {
     let magnitude = unfloat(code & (WHOLE - 1), MANTISSA_BITS);
-    let parts = if code & WHOLE != 0 { magnitude.saturating_mul(PARTS) } else { magnitude };
-    Amount::from_parts(if code & SIGN != 0 { -parts } else { parts })
+    let magnitude = if code & SIGN != 0 { -magnitude } else { magnitude };
+    if code & WHOLE != 0 { Amount::whole(magnitude) } else { Amount::from_parts(magnitude) }
 }
 
 /// Exponent and mantissa of a whole number; as it is while it fits in the mantissa.
@@ -69,11 +66,9 @@ impl Default for Ring {
 
 /// The 24 bits of a code with four bits of the mantissa rounded away.
 fn shorten(amount: Amount) -> u32 {
-    let parts = amount.parts();
-    let whole = parts % PARTS == 0;
-    let magnitude = if whole { (parts / PARTS).unsigned_abs() } else { parts.unsigned_abs() };
-    let form = if parts < 0 { 1 << 19 } else { 0 } | if whole { 1 << 18 } else { 0 };
-    form | float(magnitude, 12)
+    let (parts, whole) = (amount.parts(), amount.as_whole());
+    let form = if parts < 0 { 1 << 19 } else { 0 } | if whole.is_some() { 1 << 18 } else { 0 };
+    form | float(whole.unwrap_or(parts).unsigned_abs(), 12)
 }
 
 impl Ring {
@@ -95,8 +90,8 @@ impl Ring {
         let packed = bytes[..5].iter().rev().fold(0_u64, |packed, &byte| (packed << 8) | u64::from(byte));
         let code = (packed >> (20 * (slot % 2))) as u32 & 0xf_ffff;
         let magnitude = unfloat(code & 0x3_ffff, 12);
-        let parts = if code & (1 << 18) != 0 { magnitude.saturating_mul(PARTS) } else { magnitude };
-        Amount::from_parts(if code & (1 << 19) != 0 { -parts } else { parts })
+        let magnitude = if code & (1 << 19) != 0 { -magnitude } else { magnitude };
+        if code & (1 << 18) != 0 { Amount::whole(magnitude) } else { Amount::from_parts(magnitude) }
     }
 }
 
@@ -161,6 +156,8 @@ impl Timeline {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    const PARTS: i128 = 1_000_000;
 
     proptest! {
         #[test]

@@ -114,9 +114,13 @@ pub(crate) struct Peak {
 impl Peak {
     /// One rank's. A flow that went down has no peak.
     pub(crate) fn of(gained: Amount, span_ns: u64, rank: u32) -> Self {
-        let rate = gained.per_second(span_ns);
+        if gained <= Amount::ZERO || span_ns == 0 {
+            return Peak::default();
+        }
+        // A double is far more precise than what is kept, and on every machine the same.
+        let parts = (gained.parts() as f64 * (1e9 / span_ns as f64)) as u64;
         // Rounding may make it whole, which has a shorter code: what is kept is the code of what it stands for.
-        let rate = code(decode(code(rate.max(Amount::ZERO))));
+        let rate = code(decode(code(Amount::from_parts(i128::from(parts)))));
         if rate == 0 { Peak::default() } else { Peak { rate, rank } }
     }
 

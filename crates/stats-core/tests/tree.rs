@@ -237,7 +237,7 @@ fn an_answer_looks_as_documented() {
         samples.add(2_000_000_000, 1);
         node.observe(id, &samples);
     }
-    (0..4).for_each(|_| tree.step(0));
+    (0..7).for_each(|_| tree.step(0));
     insta::assert_json_snapshot!(tree.answer());
     insta::assert_json_snapshot!(tree.ranks[0].node.as_ref().unwrap().tree());
 }
