@@ -1,193 +1,210 @@
-//! What one rank sends upstream in one period, and what it is answered: as values and as bytes.
+//! What ranks send each other: three kinds of message, and the receipt that answers each.
+//!
+//! * A *regular* batch is what one rank's subtree gained in a period. It builds on the batch before it on the same
+//!   link (dictionary, states, identities), which it names, so that the receiver can tell when it does not have that.
+//! * A *detached* batch stands for itself: one that was sealed in an earlier load, or one in doubt.
+//! * A *question* asks whether a batch in doubt has arrived.
 
-use crate::amount::Amount;
+mod flows;
+
 use crate::idset::IdSet;
+use crate::marks::{BatchId, Ids};
 use crate::series::Key;
-use crate::value::{Peak, Samples, States};
-use crate::wire::{DecodeError, Reader, Writer};
+use crate::value::States;
+use crate::wire::{DecodeError, Reader, Writer, list};
+pub(crate) use flows::WireFlows;
 
-/// The version of both formats. A receiver refuses any other, the sender keeps what it has in custody.
-pub(crate) const VERSION: u8 = 1;
+/// The version of all formats here. A receiver refuses any other, the sender keeps what it has in custody.
+pub(crate) const VERSION: u8 = 2;
 
-const FULL: u8 = 1;
-const CLOSING: u8 = 2;
-const LONE: u8 = 4;
-const NEED_FULL: u8 = 1;
+const KIND: u8 = 3;
+const REGULAR: u8 = 0;
+const DETACHED: u8 = 1;
+const QUESTION: u8 = 2;
+const CLOSING: u8 = 4;
+const SEALED: u8 = 8;
+const LONE: u8 = 16;
+const BOUND: u8 = 32;
+const DOUBT: u8 = 64;
 
 /// Bounds on what one batch may hold; each item takes a byte at least, so its size bounds it too.
-const SERIES_MAX: usize = 1_000_000;
-const MARKS_MAX: usize = 1_000_000;
-
-/// The identity of a batch: what makes a repeat harmless.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) struct BatchId {
-    pub(crate) rank: u32,
-    pub(crate) epoch: u64,
-    pub(crate) seq: u64,
-}
-
-impl BatchId {
-    pub(crate) fn encode(self, out: &mut Writer) {
-        out.uint(u64::from(self.rank));
-        out.fixed64(self.epoch);
-        out.uint(self.seq);
-    }
-
-    pub(crate) fn decode(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
-        Ok(BatchId { rank: from.u32()?, epoch: from.fixed64()?, seq: from.uint()? })
-    }
-}
-
-/// What a flow gained.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Delta {
-    Counter(Amount, Peak),
-    Timer(Samples),
-}
-
-impl Delta {
-    pub(crate) fn merge(&mut self, other: Delta) {
-        match (self, other) {
-            (Delta::Counter(sum, peak), Delta::Counter(more, other)) => {
-                *sum = sum.plus(more);
-                peak.merge(other);
-            }
-            (Delta::Timer(samples), Delta::Timer(more)) => samples.merge(&more),
-            // A series has one kind: the catalog and the decoder see to it.
-            _ => {}
-        }
-    }
-}
+pub(crate) const SERIES_MAX: usize = 1_000_000;
+const GROUPS_MAX: usize = 10_000;
 
 /// What a series' merged states became; `None`: there are none any more.
 pub(crate) type StateChange = Option<States>;
 
-/// A batch. Series are numbered by the sender: its dictionary comes along, as far as the receiver lacks it.
+/// Ranks that were last heard of equally long ago.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Group {
+    pub(crate) age_ms: u64,
+    /// What was heard is that they unloaded.
+    pub(crate) closed: bool,
+    pub(crate) ranks: IdSet,
+}
+
+/// See the module's description. Series are numbered by the sender.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Batch {
-    pub(crate) id: BatchId,
-    /// Everything is here: the whole dictionary, all states. Else what changed since the last.
-    pub(crate) full: bool,
+pub(crate) struct Regular {
+    pub(crate) rank: u32,
+    pub(crate) epoch: u64,
+    /// The number of this message on its link.
+    pub(crate) link_seq: u64,
+    /// The number of the message that it builds on; zero: on none, everything is here.
+    pub(crate) after: u64,
     /// The sender unloads: its states are withdrawn.
     pub(crate) closing: bool,
     /// The clear that its flows come after.
     pub(crate) generation: u64,
+    /// Its number among the batches of its rank and epoch, which makes its identity; without flows there is none, and
+    /// a repeat does no harm.
+    pub(crate) seq: Option<u64>,
     /// How long the sender's own flows took.
     pub(crate) span_ns: u64,
-    /// Ranks heard of since the last.
-    pub(crate) covered: IdSet,
-    /// Ranks that unloaded since the last.
-    pub(crate) closed: IdSet,
-    /// The batches that are merged into it.
-    pub(crate) contains: Vec<BatchId>,
+    pub(crate) coverage: Vec<Group>,
+    /// How long the coverage holds.
+    pub(crate) expiry_ms: u64,
+    /// Of the batches that are merged into it: ranks of which the expected next one is.
+    pub(crate) next: IdSet,
+    /// And all others.
+    pub(crate) contains: Ids,
     /// The number of the first key in `dictionary`.
-    pub(crate) dictionary_first: u32,
+    pub(crate) first: u32,
     pub(crate) dictionary: Vec<Key>,
+    pub(crate) flows: WireFlows,
     /// Ascending numbers.
-    pub(crate) flows: Vec<(u32, Delta)>,
     pub(crate) states: Vec<(u32, StateChange)>,
 }
 
-impl Batch {
+/// See the module's description. Series are numbered by its own dictionary.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Detached {
+    pub(crate) id: BatchId,
+    /// Some receiver may have merged it.
+    pub(crate) doubt: bool,
+    /// The rank that may have, if it is known: no other may merge it.
+    pub(crate) bound: Option<u32>,
+    pub(crate) generation: u64,
+    pub(crate) contains: Ids,
+    pub(crate) dictionary: Vec<Key>,
+    pub(crate) flows: WireFlows,
+}
+
+/// See the module's description.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Question {
+    pub(crate) id: BatchId,
+    /// As in [`Detached`].
+    pub(crate) bound: Option<u32>,
+}
+
+/// What one rank sends another.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Message {
+    Regular(Box<Regular>),
+    Detached(Box<Detached>),
+    Question(Question),
+}
+
+impl Regular {
+    pub(crate) fn id(&self) -> Option<BatchId> {
+        Some(BatchId { rank: self.rank, epoch: self.epoch, seq: self.seq? })
+    }
+
     /// Whether only the sender's own rank contributed: then the peak of each flow is its own rate, and not sent.
     fn is_lone(&self) -> bool {
-        let own = IdSet::range(self.id.rank, self.id.rank);
-        self.contains.is_empty() && self.covered.minus(&own).is_empty()
+        self.contains.is_empty() && self.next.is_empty()
     }
 
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut out = Writer::new();
         let lone = self.is_lone();
         out.byte(VERSION);
-        out.byte(flag(self.full, FULL) | flag(self.closing, CLOSING) | flag(lone, LONE));
-        self.id.encode(&mut out);
+        out.byte(REGULAR | flag(self.closing, CLOSING) | flag(self.seq.is_some(), SEALED) | flag(lone, LONE));
+        out.uint(u64::from(self.rank));
+        out.fixed64(self.epoch);
+        out.uint(self.link_seq);
+        out.uint(self.link_seq - self.after);
         out.uint(self.generation);
-        out.uint(self.span_ns);
-        self.covered.encode(&mut out);
-        self.closed.encode(&mut out);
-        out.count(self.contains.len());
-        self.contains.iter().for_each(|id| id.encode(&mut out));
-        out.uint(u64::from(self.dictionary_first));
+        out.count(self.coverage.len());
+        for group in &self.coverage {
+            out.uint((group.age_ms << 1) | u64::from(group.closed));
+            group.ranks.encode(&mut out);
+        }
+        out.uint(self.expiry_ms);
+        out.uint(u64::from(self.first));
         out.count(self.dictionary.len());
         self.dictionary.iter().for_each(|key| key.encode(&mut out));
-        out.count(self.flows.len());
-        let mut next = 0;
-        for (number, delta) in &self.flows {
-            out.uint(u64::from(number - next));
-            next = *number;
-            match delta {
-                Delta::Counter(amount, peak) => {
-                    out.byte(0);
-                    encode_amount(*amount, &mut out);
-                    if !lone {
-                        out.signed(peak.rate.parts());
-                        out.uint(u64::from(peak.rank));
-                    }
-                }
-                Delta::Timer(samples) => {
-                    out.byte(1);
-                    samples.encode(&mut out);
-                }
+        if let Some(seq) = self.seq {
+            out.uint(seq);
+            out.uint(self.span_ns);
+            if !lone {
+                self.next.encode(&mut out);
+                self.contains.encode(&mut out);
             }
+            self.flows.encode(!lone, &mut out);
         }
+        let mut next = 0;
         out.count(self.states.len());
         for (number, change) in &self.states {
-            out.uint(u64::from(*number));
-            out.byte(u8::from(change.is_some()));
-            if let Some(states) = change {
-                states.encode(&mut out);
+            out.uint(u64::from(number - next));
+            next = *number;
+            match change {
+                Some(states) => states.encode(&mut out),
+                None => out.uint(0),
             }
         }
         out.into_bytes()
     }
 
-    pub(crate) fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
-        let mut from = Reader::new(bytes);
-        version(&mut from)?;
-        let flags = from.byte()?;
-        if flags & !(FULL | CLOSING | LONE) != 0 {
-            return Err(DecodeError::Malformed("unknown flag"));
+    fn decode(flags: u8, from: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        let (rank, epoch, link_seq) = (from.u32()?, from.fixed64()?, from.uint()?);
+        let after =
+            link_seq.checked_sub(from.uint()?).ok_or(DecodeError::Malformed("link before its start"))?;
+        let generation = from.uint()?;
+        let coverage = list(from, GROUPS_MAX, |from| {
+            let age = from.uint()?;
+            Ok(Group { age_ms: age >> 1, closed: age & 1 != 0, ranks: IdSet::decode(from)? })
+        })?;
+        let expiry_ms = from.uint()?;
+        let first = from.u32()?;
+        let dictionary = list(from, SERIES_MAX, Key::decode)?;
+        let (mut seq, mut span_ns) = (None, 0);
+        let (mut next, mut contains, mut flows) = (IdSet::new(), Ids::default(), WireFlows::default());
+        if flags & SEALED != 0 {
+            seq = Some(from.uint()?);
+            span_ns = from.uint()?;
+            let lone = flags & LONE != 0;
+            if !lone {
+                next = IdSet::decode(from)?;
+                contains = Ids::decode(from)?;
+            }
+            flows = WireFlows::decode(!lone, from)?;
+            if lone {
+                flows.own_peaks(span_ns, rank);
+            }
         }
-        let id = BatchId::decode(&mut from)?;
-        let (generation, span_ns) = (from.uint()?, from.uint()?);
-        let (covered, closed) = (IdSet::decode(&mut from)?, IdSet::decode(&mut from)?);
-        let contains = list(&mut from, MARKS_MAX, BatchId::decode)?;
-        let dictionary_first = from.u32()?;
-        let dictionary = list(&mut from, SERIES_MAX, Key::decode)?;
-        let mut next = 0_u32;
-        let flows = list(&mut from, SERIES_MAX, |from| {
-            next = next.checked_add(from.u32()?).ok_or(DecodeError::Malformed("series beyond 32 bits"))?;
-            let delta = match from.byte()? {
-                0 => {
-                    let amount = decode_amount(from)?;
-                    let peak = if flags & LONE != 0 {
-                        Peak { rate: amount.per_second(span_ns), rank: id.rank }
-                    } else {
-                        Peak { rate: Amount::from_parts(from.signed()?), rank: from.u32()? }
-                    };
-                    Delta::Counter(amount, peak)
-                }
-                1 => Delta::Timer(Samples::decode(from)?),
-                _ => return Err(DecodeError::Malformed("unknown kind of flow")),
-            };
-            Ok((next, delta))
+        let mut number = 0_u32;
+        let states = list(from, SERIES_MAX, |from| {
+            let beyond = DecodeError::Malformed("series beyond 32 bits");
+            number = number.checked_add(from.u32()?).ok_or(beyond)?;
+            Ok((number, States::decode_change(from)?))
         })?;
-        let states = list(&mut from, SERIES_MAX, |from| {
-            let number = from.u32()?;
-            Ok((number, if from.byte()? == 0 { None } else { Some(States::decode(from)?) }))
-        })?;
-        from.end()?;
-        let (full, closing) = (flags & FULL != 0, flags & CLOSING != 0);
-        Ok(Batch {
-            id,
-            full,
+        let closing = flags & CLOSING != 0;
+        Ok(Regular {
+            rank,
+            epoch,
+            link_seq,
+            after,
             closing,
             generation,
+            seq,
             span_ns,
-            covered,
-            closed,
+            coverage,
+            expiry_ms,
+            next,
             contains,
-            dictionary_first,
+            first,
             dictionary,
             flows,
             states,
@@ -195,17 +212,66 @@ impl Batch {
     }
 }
 
-/// Whole amounts are common: a bit tells them apart, and spares them the factor of a million.
-fn encode_amount(amount: Amount, out: &mut Writer) {
-    match amount.as_whole() {
-        Some(whole) => out.signed(whole << 1),
-        None => out.signed((amount.parts() << 1) | 1),
+impl Detached {
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let mut out = Writer::new();
+        out.byte(VERSION);
+        out.byte(DETACHED | flag(self.doubt, DOUBT) | flag(self.bound.is_some(), BOUND));
+        self.id.encode(&mut out);
+        self.bound.iter().for_each(|&rank| out.uint(u64::from(rank)));
+        out.uint(self.generation);
+        self.contains.encode(&mut out);
+        out.count(self.dictionary.len());
+        self.dictionary.iter().for_each(|key| key.encode(&mut out));
+        self.flows.encode(true, &mut out);
+        out.into_bytes()
+    }
+
+    fn decode(flags: u8, from: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        let id = BatchId::decode(from)?;
+        let bound = if flags & BOUND != 0 { Some(from.u32()?) } else { None };
+        let generation = from.uint()?;
+        let contains = Ids::decode(from)?;
+        let dictionary = list(from, SERIES_MAX, Key::decode)?;
+        let flows = WireFlows::decode(true, from)?;
+        Ok(Detached { id, doubt: flags & DOUBT != 0, bound, generation, contains, dictionary, flows })
     }
 }
 
-fn decode_amount(from: &mut Reader<'_>) -> Result<Amount, DecodeError> {
-    let coded = from.signed()?;
-    Ok(if coded & 1 == 0 { Amount::whole(coded >> 1) } else { Amount::from_parts(coded >> 1) })
+impl Question {
+    pub(crate) fn encode(self) -> Vec<u8> {
+        let mut out = Writer::new();
+        out.byte(VERSION);
+        out.byte(QUESTION | flag(self.bound.is_some(), BOUND));
+        self.id.encode(&mut out);
+        self.bound.iter().for_each(|&rank| out.uint(u64::from(rank)));
+        out.into_bytes()
+    }
+}
+
+impl Message {
+    pub(crate) fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
+        let mut from = Reader::new(bytes);
+        version(&mut from)?;
+        let flags = from.byte()?;
+        let (kind, flags) = (flags & KIND, flags & !KIND);
+        let message = match kind {
+            REGULAR if flags & !(CLOSING | SEALED | LONE) == 0 => {
+                Message::Regular(Box::new(Regular::decode(flags, &mut from)?))
+            }
+            DETACHED if flags & !(BOUND | DOUBT) == 0 => {
+                Message::Detached(Box::new(Detached::decode(flags, &mut from)?))
+            }
+            QUESTION if flags & !BOUND == 0 => {
+                let id = BatchId::decode(&mut from)?;
+                let bound = if flags & BOUND != 0 { Some(from.u32()?) } else { None };
+                Message::Question(Question { id, bound })
+            }
+            _ => return Err(DecodeError::Malformed("unknown flag")),
+        };
+        from.end()?;
+        Ok(message)
+    }
 }
 
 fn flag(set: bool, bit: u8) -> u8 {
@@ -219,25 +285,21 @@ fn version(from: &mut Reader<'_>) -> Result<(), DecodeError> {
     }
 }
 
-pub(crate) fn list<'a, T>(
-    from: &mut Reader<'a>,
-    max: usize,
-    mut item: impl FnMut(&mut Reader<'a>) -> Result<T, DecodeError>,
-) -> Result<Vec<T>, DecodeError> {
-    let count = from.count(max)?;
-    // Grown as items come: a count alone reserves nothing.
-    let mut items = Vec::new();
-    for _ in 0..count {
-        items.push(item(from)?);
-    }
-    Ok(items)
+/// What became of a message that was not refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Status {
+    /// It is in the receiver's custody, now or already.
+    Taken,
+    /// Nothing was merged: the receiver needs all that it builds on. Send in full.
+    NeedFull,
+    /// Nothing was merged: it may be elsewhere, and is not known here.
+    NotTaken,
 }
 
-/// What a receiver answers to a batch that it did not refuse.
+/// What a receiver answers to a message that it did not refuse.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Receipt {
-    /// Nothing was merged: the receiver lacks the dictionary. Send in full.
-    pub(crate) need_full: bool,
+    pub(crate) status: Status,
     /// Who has received it.
     pub(crate) rank: u32,
     pub(crate) epoch: u64,
@@ -251,7 +313,11 @@ impl Receipt {
     pub(crate) fn encode(self) -> Vec<u8> {
         let mut out = Writer::new();
         out.byte(VERSION);
-        out.byte(flag(self.need_full, NEED_FULL));
+        out.byte(match self.status {
+            Status::Taken => 0,
+            Status::NeedFull => 1,
+            Status::NotTaken => 2,
+        });
         out.uint(u64::from(self.rank));
         out.fixed64(self.epoch);
         out.uint(self.generation);
@@ -262,88 +328,17 @@ impl Receipt {
     pub(crate) fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
         let mut from = Reader::new(bytes);
         version(&mut from)?;
-        let need_full = from.byte()? & NEED_FULL != 0;
+        let status = match from.byte()? {
+            0 => Status::Taken,
+            1 => Status::NeedFull,
+            2 => Status::NotTaken,
+            _ => return Err(DecodeError::Malformed("unknown status")),
+        };
         let (rank, epoch, generation, period_ns) = (from.u32()?, from.fixed64()?, from.uint()?, from.uint()?);
         from.end()?;
-        Ok(Receipt { need_full, rank, epoch, generation, period_ns })
+        Ok(Receipt { status, rank, epoch, generation, period_ns })
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::series::{Kind, Unit};
-    use proptest::prelude::*;
-
-    fn sample_batch(lone: bool) -> Batch {
-        let mut samples = Samples::default();
-        samples.add(5, 3);
-        samples.add(0, 1);
-        let id = BatchId { rank: 3, epoch: 77, seq: 9 };
-        let amount = Amount::nearest(2.5).unwrap();
-        let peak = if lone {
-            Peak { rate: amount.per_second(1_000_000_000), rank: 3 }
-        } else {
-            Peak { rate: Amount::whole(8), rank: 5 }
-        };
-        Batch {
-            id,
-            full: true,
-            closing: false,
-            generation: 4,
-            span_ns: 1_000_000_000,
-            covered: if lone { IdSet::range(3, 3) } else { IdSet::range(3, 6) },
-            closed: IdSet::range(9, 9),
-            contains: if lone { vec![] } else { vec![BatchId { rank: 5, epoch: 1, seq: 2 }] },
-            dictionary_first: 0,
-            dictionary: vec![
-                Key::new("a.b", &[("k", "v")], Kind::Counter, Unit::Nanoseconds).unwrap(),
-                Key::new("a.c", &[], Kind::Timer, Unit::None).unwrap(),
-            ],
-            flows: vec![(0, Delta::Counter(amount, peak)), (1, Delta::Timer(samples))],
-            states: vec![(4, Some(States::of(Amount::whole(7), 3))), (6, None)],
-        }
-    }
-
-    #[test]
-    fn a_batch_comes_back_as_it_went() {
-        for batch in [sample_batch(true), sample_batch(false)] {
-            assert_eq!(Batch::decode(&batch.encode()).unwrap(), batch);
-        }
-        let receipt = Receipt { need_full: true, rank: 1, epoch: 2, generation: 3, period_ns: 4 };
-        assert_eq!(Receipt::decode(&receipt.encode()).unwrap(), receipt);
-    }
-
-    #[test]
-    fn another_version_is_refused_by_name() {
-        let mut bytes = sample_batch(true).encode();
-        bytes[0] = 9;
-        let error = Batch::decode(&bytes).unwrap_err();
-        assert_eq!(error.to_string(), "version 9 of the format, this side speaks 1");
-    }
-
-    #[test]
-    fn a_truncated_batch_is_refused_wherever_it_ends() {
-        let bytes = sample_batch(false).encode();
-        for end in 0..bytes.len() {
-            assert!(Batch::decode(&bytes[..end]).is_err(), "{end}");
-        }
-    }
-
-    proptest! {
-        #[test]
-        fn mutated_and_random_bytes_never_panic(
-            at in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..6),
-            random in proptest::collection::vec(any::<u8>(), 0..200),
-        ) {
-            let mut bytes = sample_batch(false).encode();
-            for (index, byte) in at {
-                let index = index.index(bytes.len());
-                bytes[index] = byte;
-            }
-            let _ = Batch::decode(&bytes);
-            let _ = Batch::decode(&random);
-            let _ = Receipt::decode(&random);
-        }
-    }
-}
+mod tests;

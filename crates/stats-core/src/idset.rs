@@ -78,6 +78,11 @@ impl IdSet {
         IdSet(&self.0 & &other.0)
     }
 
+    /// How many runs of consecutive ranks it has.
+    pub fn runs(&self) -> usize {
+        self.0.ranges_len()
+    }
+
     pub(crate) fn encode(&self, out: &mut Writer) {
         out.count(self.0.ranges_len());
         let mut next = 0;

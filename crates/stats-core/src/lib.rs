@@ -33,26 +33,37 @@
 //! assert_eq!(answer["series"][0]["total"], 42);
 //! assert_eq!(answer["ranks"]["covered"], "0-1");
 //! ```
+#![doc = include_str!("../docs/custody.md")]
 #![forbid(unsafe_code)]
 
 mod amount;
+mod answer;
 mod batch;
+mod flows;
+mod glob;
+mod history;
 mod idset;
 mod marks;
+mod members;
 mod node;
 mod query;
 mod schedule;
 mod series;
 mod sketch;
+mod store;
+mod tree;
 mod value;
 mod wire;
 
 pub use amount::Amount;
+pub use answer::{Number, Recent, Series, Values, combine};
+pub use history::HISTORY_ERROR;
 pub use idset::{IdSet, ParseIdSetError};
-pub use node::{Events, MergeRefused, Node, NodeConfig, SendFailure, Transmit};
-pub use query::{Query, QueryError};
+pub use members::{EXACT_BELOW, Members, STANDARD_ERROR};
+pub use node::{Audit, Events, Holding, MergeRefused, Node, NodeConfig, SendFailure, Transmit};
+pub use query::{By, Query, QueryError};
 pub use schedule::Now;
 pub use series::{Key, Kind, NAME_MAX, RESERVED, Refused, SeriesId, TAG_MAX, TAGS_MAX, Unit};
 pub use sketch::{RELATIVE_ERROR, Sketch};
-pub use value::{Peak, Samples, States};
+pub use value::{Samples, States};
 pub use wire::DecodeError;

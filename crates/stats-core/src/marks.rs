@@ -1,135 +1,307 @@
-//! Which batches have been merged here, so that a repeat is known as one.
+//! Identities of batches: which a batch contains, and which have been merged here, so that a repeat is known as one.
 
-use crate::batch::{BatchId, list};
-use crate::wire::{DecodeError, Reader, Writer};
+use crate::idset::IdSet;
+use crate::wire::{DecodeError, Reader, Writer, list};
 use std::collections::BTreeMap;
 
-/// Epochs remembered of one rank. A rank begins one with each load of the module; a batch of an epoch so old that it
-/// is forgotten would have been held back through as many reloads.
-const EPOCHS_MAX: usize = 16;
-/// Numbers remembered one by one above the lowest that is missing: a sender has one batch in flight, so that its
-/// numbers arrive in order but for a few that it had to hold back.
-const LOOSE_MAX: usize = 64;
-/// Bound on what is restored.
-const RANKS_MAX: usize = 10_000_000;
-
-/// The numbers of one epoch: all below `next`, and some above.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct Seen {
-    epoch: u64,
-    next: u64,
-    loose: Vec<u64>,
+/// The identity of a batch: what makes a repeat harmless.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct BatchId {
+    pub(crate) rank: u32,
+    pub(crate) epoch: u64,
+    pub(crate) seq: u64,
 }
 
-impl Seen {
-    fn has(&self, seq: u64) -> bool {
-        seq < self.next || self.loose.contains(&seq)
+impl BatchId {
+    pub(crate) fn encode(self, out: &mut Writer) {
+        out.uint(u64::from(self.rank));
+        out.fixed64(self.epoch);
+        out.uint(self.seq);
     }
 
-    fn add(&mut self, seq: u64) {
-        if self.has(seq) {
-            return;
-        }
-        self.loose.push(seq);
-        self.loose.sort_unstable();
-        // The lowest gap is given up when too many numbers wait above it: it never came by this road.
-        if self.loose.len() > LOOSE_MAX {
-            self.next = self.loose[0];
-        }
-        while self.loose.first() == Some(&self.next) {
-            self.loose.remove(0);
-            self.next += 1;
-        }
+    pub(crate) fn decode(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        Ok(BatchId { rank: from.u32()?, epoch: from.fixed64()?, seq: from.uint()? })
     }
 }
 
-/// The marks of all ranks below.
+/// Numbers of one epoch, as ascending runs (first, last) that do not touch: one run, but for batches that were held
+/// back while later ones went another way.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Marks {
-    /// By rank, the most recently begun epoch last.
-    ranks: BTreeMap<u32, Vec<Seen>>,
+struct Runs(Vec<(u64, u64)>);
+
+/// Runs that one epoch may have: each gap is a batch in doubt, of which a sender has few.
+const RUNS_MAX: usize = 1000;
+
+impl Runs {
+    fn has(&self, seq: u64) -> bool {
+        let after = self.0.partition_point(|&(first, _)| first <= seq);
+        after > 0 && self.0[after - 1].1 >= seq
+    }
+
+    fn add(&mut self, first: u64, last: u64) {
+        let start = self.0.partition_point(|&(_, end)| end.saturating_add(1) < first);
+        let end = self.0.partition_point(|&(begin, _)| begin <= last.saturating_add(1));
+        let joined = self.0[start..end].iter().fold((first, last), |(a, b), &(c, d)| (a.min(c), b.max(d)));
+        self.0.splice(start..end, [joined]);
+    }
+
+    fn meets(&self, first: u64, last: u64) -> bool {
+        let at = self.0.partition_point(|&(_, end)| end < first);
+        self.0.get(at).is_some_and(|&(begin, _)| begin <= last)
+    }
+
+    fn encode(&self, out: &mut Writer) {
+        out.count(self.0.len());
+        let mut next = 0;
+        for &(first, last) in &self.0 {
+            out.uint(first - next);
+            out.uint(last - first);
+            next = last;
+        }
+    }
+
+    fn decode(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        let (mut runs, mut next) = (Runs::default(), 0_u64);
+        for _ in 0..from.count(RUNS_MAX)? {
+            let beyond = DecodeError::Malformed("number of a batch beyond 64 bits");
+            let first = next.checked_add(from.uint()?).ok_or(beyond.clone())?;
+            next = first.checked_add(from.uint()?).ok_or(beyond)?;
+            runs.add(first, next);
+        }
+        Ok(runs)
+    }
 }
 
-impl Marks {
-    pub(crate) fn has(&self, id: BatchId) -> bool {
-        let seen =
-            self.ranks.get(&id.rank).and_then(|epochs| epochs.iter().find(|seen| seen.epoch == id.epoch));
-        seen.is_some_and(|seen| seen.has(id.seq))
+/// A set of identities.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Ids(BTreeMap<(u32, u64), Runs>);
+
+/// What one message may hold; each takes ten bytes at least, so that its size bounds it too.
+const IDS_MAX: usize = 1_000_000;
+
+impl Ids {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
     }
 
     pub(crate) fn add(&mut self, id: BatchId) {
-        let epochs = self.ranks.entry(id.rank).or_default();
-        if !epochs.iter().any(|seen| seen.epoch == id.epoch) {
-            if epochs.len() == EPOCHS_MAX {
-                epochs.remove(0);
-            }
-            epochs.push(Seen { epoch: id.epoch, next: 0, loose: Vec::new() });
+        self.0.entry((id.rank, id.epoch)).or_default().add(id.seq, id.seq);
+    }
+
+    pub(crate) fn add_all(&mut self, other: &Ids) {
+        for (key, runs) in &other.0 {
+            let mine = self.0.entry(*key).or_default();
+            runs.0.iter().for_each(|&(first, last)| mine.add(first, last));
         }
-        if let Some(seen) = epochs.iter_mut().find(|seen| seen.epoch == id.epoch) {
-            seen.add(id.seq);
+    }
+
+    pub(crate) fn ranks(&self) -> impl Iterator<Item = u32> + '_ {
+        self.0.keys().map(|&(rank, _)| rank)
+    }
+
+    /// Splits off who has just the one batch that `latest` expects next.
+    pub(crate) fn without_next(&self, latest: &Latest) -> (IdSet, Ids) {
+        let (mut next, mut rest) = (IdSet::new(), Ids::default());
+        for (&(rank, epoch), runs) in &self.0 {
+            match latest.0.get(&rank) {
+                Some(&(known, seq)) if known == epoch && runs.0 == [(seq, seq)] => {
+                    next.insert(rank);
+                }
+                _ => {
+                    rest.0.insert((rank, epoch), runs.clone());
+                }
+            }
+        }
+        (next, rest)
+    }
+
+    /// Puts them back in. False: one of them is of a rank that `latest` does not know.
+    pub(crate) fn add_next(&mut self, next: &IdSet, latest: &Latest) -> bool {
+        next.iter().all(|rank| {
+            let known = latest.0.get(&rank);
+            if let Some(&(epoch, seq)) = known {
+                self.add(BatchId { rank, epoch, seq });
+            }
+            known.is_some()
+        })
+    }
+
+    pub(crate) fn encode(&self, out: &mut Writer) {
+        out.count(self.0.len());
+        for ((rank, epoch), runs) in &self.0 {
+            out.uint(u64::from(*rank));
+            out.fixed64(*epoch);
+            runs.encode(out);
+        }
+    }
+
+    pub(crate) fn decode(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        let ids = list(from, IDS_MAX, |from| Ok(((from.u32()?, from.fixed64()?), Runs::decode(from)?)))?;
+        Ok(Ids(ids.into_iter().collect()))
+    }
+}
+
+/// What both ends of a link know of the ranks behind it: the current epoch of each, and the number that its next
+/// batch will have. In a steady state a batch names the batches in it by their ranks alone.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Latest(BTreeMap<u32, (u64, u64)>);
+
+impl Latest {
+    pub(crate) fn follow(&mut self, ids: &Ids) {
+        for (&(rank, epoch), runs) in &ids.0 {
+            if let Some(&(_, last)) = runs.0.last() {
+                self.0.insert(rank, (epoch, last.saturating_add(1)));
+            }
+        }
+    }
+}
+
+/// Epochs remembered of one rank. A rank begins one with each load of the module.
+const EPOCHS_MAX: usize = 16;
+/// Bound on what is restored.
+const RANKS_MAX: usize = 10_000_000;
+
+/// The marks of one rank.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+struct Seen {
+    /// The most recently begun epoch last.
+    epochs: Vec<(u64, Runs)>,
+    /// Whether an epoch has been forgotten.
+    forgot: bool,
+}
+
+/// What has been merged here, of all ranks below. Bounded: of each rank the last [`EPOCHS_MAX`] epochs are
+/// remembered. What is forgotten cannot be counted twice: only a batch in doubt is ever offered twice, and one of an
+/// epoch that is not remembered, of a rank of which one was forgotten, is refused ([`Mark::Forgotten`]).
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Marks(BTreeMap<u32, Seen>);
+
+/// What is known of a batch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Mark {
+    New,
+    Merged,
+    /// It may have been merged so long ago that nobody knows.
+    Forgotten,
+}
+
+impl Marks {
+    pub(crate) fn of(&self, id: BatchId) -> Mark {
+        let Some(seen) = self.0.get(&id.rank) else { return Mark::New };
+        match seen.epochs.iter().find(|(epoch, _)| *epoch == id.epoch) {
+            Some((_, runs)) if runs.has(id.seq) => Mark::Merged,
+            None if seen.forgot => Mark::Forgotten,
+            _ => Mark::New,
+        }
+    }
+
+    /// Whether one of `ids` has been merged here.
+    pub(crate) fn meets(&self, ids: &Ids) -> bool {
+        ids.0.iter().any(|((rank, epoch), runs)| {
+            let seen = self.0.get(rank).and_then(|seen| seen.epochs.iter().find(|(known, _)| known == epoch));
+            seen.is_some_and(|(_, mine)| runs.0.iter().any(|&(first, last)| mine.meets(first, last)))
+        })
+    }
+
+    /// Whether there is room for `ids`: a rank that leaves too many gaps has lost count.
+    pub(crate) fn has_room_for(&self, ids: &Ids) -> bool {
+        ids.0.iter().all(|((rank, epoch), runs)| {
+            let seen = self.0.get(rank).and_then(|seen| seen.epochs.iter().find(|(known, _)| known == epoch));
+            seen.is_none_or(|(_, mine)| mine.0.len() + runs.0.len() <= RUNS_MAX)
+        })
+    }
+
+    pub(crate) fn add_all(&mut self, ids: &Ids) {
+        for (&(rank, epoch), runs) in &ids.0 {
+            let seen = self.0.entry(rank).or_default();
+            if !seen.epochs.iter().any(|(known, _)| *known == epoch) {
+                if seen.epochs.len() == EPOCHS_MAX {
+                    seen.epochs.remove(0);
+                    seen.forgot = true;
+                }
+                seen.epochs.push((epoch, Runs::default()));
+            }
+            if let Some((_, mine)) = seen.epochs.iter_mut().find(|(known, _)| *known == epoch) {
+                runs.0.iter().for_each(|&(first, last)| mine.add(first, last));
+            }
         }
     }
 
     pub(crate) fn encode(&self, out: &mut Writer) {
-        out.count(self.ranks.len());
-        for (rank, epochs) in &self.ranks {
+        out.count(self.0.len());
+        for (rank, seen) in &self.0 {
             out.uint(u64::from(*rank));
-            out.count(epochs.len());
-            for seen in epochs {
-                out.fixed64(seen.epoch);
-                out.uint(seen.next);
-                out.count(seen.loose.len());
-                seen.loose.iter().for_each(|&seq| out.uint(seq));
+            out.byte(u8::from(seen.forgot));
+            out.count(seen.epochs.len());
+            for (epoch, runs) in &seen.epochs {
+                out.fixed64(*epoch);
+                runs.encode(out);
             }
         }
     }
 
     pub(crate) fn decode(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
         let ranks = list(from, RANKS_MAX, |from| {
-            let rank = from.u32()?;
-            let epochs = list(from, EPOCHS_MAX, |from| {
-                let (epoch, next) = (from.fixed64()?, from.uint()?);
-                Ok(Seen { epoch, next, loose: list(from, LOOSE_MAX, Reader::uint)? })
-            })?;
-            Ok((rank, epochs))
+            let (rank, forgot) = (from.u32()?, from.byte()? != 0);
+            let epochs = list(from, EPOCHS_MAX, |from| Ok((from.fixed64()?, Runs::decode(from)?)))?;
+            Ok((rank, Seen { epochs, forgot }))
         })?;
-        Ok(Marks { ranks: ranks.into_iter().collect() })
+        Ok(Marks(ranks.into_iter().collect()))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     fn id(epoch: u64, seq: u64) -> BatchId {
         BatchId { rank: 2, epoch, seq }
     }
 
-    #[test]
-    fn a_repeat_is_known_in_whatever_order_batches_came() {
-        let mut marks = Marks::default();
-        for seq in [0, 1, 4, 2, 9] {
-            assert!(!marks.has(id(1, seq)));
-            marks.add(id(1, seq));
-            assert!(marks.has(id(1, seq)));
+    fn ids(epoch: u64, seqs: &[u64]) -> Ids {
+        let mut ids = Ids::default();
+        seqs.iter().for_each(|&seq| ids.add(id(epoch, seq)));
+        ids
+    }
+
+    proptest! {
+        #[test]
+        fn a_repeat_is_known_in_whatever_order_batches_came(seqs in proptest::collection::vec(0_u64..60, 0..60)) {
+            let (mut marks, mut known) = (Marks::default(), std::collections::BTreeSet::new());
+            for seq in seqs {
+                prop_assert_eq!(marks.of(id(1, seq)) == Mark::Merged, known.contains(&seq));
+                prop_assert_eq!(marks.meets(&ids(1, &[seq, 99])), known.contains(&seq));
+                marks.add_all(&ids(1, &[seq]));
+                known.insert(seq);
+            }
+            prop_assert!((0..60).all(|seq| (marks.of(id(1, seq)) == Mark::Merged) == known.contains(&seq)));
+            let mut out = Writer::new();
+            marks.encode(&mut out);
+            prop_assert_eq!(Marks::decode(&mut Reader::new(&out.into_bytes())).unwrap(), marks);
         }
-        assert!(!marks.has(id(1, 3)) && !marks.has(id(2, 0)));
-        let mut out = Writer::new();
-        marks.encode(&mut out);
-        assert_eq!(Marks::decode(&mut Reader::new(&out.into_bytes())).unwrap(), marks);
     }
 
     #[test]
-    fn marks_are_bounded_for_each_rank() {
+    fn in_a_steady_state_a_batch_is_named_by_its_rank() {
+        let mut latest = Latest::default();
+        latest.follow(&ids(7, &[0, 1]));
+        let contained = ids(7, &[2]);
+        let (next, rest) = contained.without_next(&latest);
+        assert_eq!((next.to_string().as_str(), rest.is_empty()), ("2", true));
+        let mut back = rest;
+        assert!(back.add_next(&next, &latest));
+        assert_eq!(back, contained);
+        assert_eq!(ids(8, &[2]).without_next(&latest).1, ids(8, &[2]));
+        assert!(!Ids::default().add_next(&IdSet::range(5, 5), &latest));
+    }
+
+    #[test]
+    fn of_each_rank_a_bounded_number_of_epochs_is_remembered_and_the_rest_is_refused() {
         let mut marks = Marks::default();
-        for epoch in 0..1000 {
-            for seq in (0..1000).step_by(2) {
-                marks.add(id(epoch, seq));
-            }
-        }
-        let epochs = &marks.ranks[&2];
-        assert_eq!(epochs.len(), EPOCHS_MAX);
-        assert!(epochs.iter().all(|seen| seen.loose.len() <= LOOSE_MAX));
-        assert!(marks.has(id(999, 998)) && !marks.has(id(0, 0)));
+        (0..1000).for_each(|epoch| marks.add_all(&ids(epoch, &[3])));
+        assert_eq!(marks.0[&2].epochs.len(), EPOCHS_MAX);
+        assert_eq!((marks.of(id(999, 3)), marks.of(id(999, 4))), (Mark::Merged, Mark::New));
+        assert_eq!(marks.of(id(0, 3)), Mark::Forgotten);
     }
 }

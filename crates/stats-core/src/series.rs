@@ -1,7 +1,7 @@
 //! What is counted: names, tags, kinds, and the catalog in which a node numbers them.
 
 use crate::wire::{DecodeError, Reader, Writer};
-use std::collections::HashMap;
+use indexmap::IndexSet;
 
 /// The longest name, in bytes.
 pub const NAME_MAX: usize = 200;
@@ -21,6 +21,31 @@ pub enum Kind {
     Gauge,
     /// A flow of samples: count, sum, extremes and a sketch of the distribution.
     Timer,
+    /// A flow of distinct members, of which there is an estimated number.
+    Set,
+}
+
+impl Kind {
+    const ALL: [Kind; 4] = [Kind::Counter, Kind::Gauge, Kind::Timer, Kind::Set];
+
+    fn number(self) -> u8 {
+        match self {
+            Kind::Counter => 0,
+            Kind::Gauge => 1,
+            Kind::Timer => 2,
+            Kind::Set => 3,
+        }
+    }
+
+    /// As an answer names it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Kind::Counter => "counter",
+            Kind::Gauge => "gauge",
+            Kind::Timer => "timer",
+            Kind::Set => "set",
+        }
+    }
 }
 
 /// What a value is in.
@@ -95,11 +120,7 @@ impl Key {
     }
 
     pub(crate) fn encode(&self, out: &mut Writer) {
-        let kind = match self.kind {
-            Kind::Counter => 0,
-            Kind::Gauge => 1,
-            Kind::Timer => 2,
-        };
+        let kind = self.kind.number();
         let unit = match self.unit {
             Unit::None => 0,
             Unit::Nanoseconds => 1,
@@ -116,12 +137,8 @@ impl Key {
 
     pub(crate) fn decode(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
         let form = from.byte()?;
-        let kind = match form & 0x0f {
-            0 => Kind::Counter,
-            1 => Kind::Gauge,
-            2 => Kind::Timer,
-            _ => return Err(DecodeError::Malformed("unknown kind of series")),
-        };
+        let kind = Kind::ALL.get(usize::from(form & 0x0f)).copied();
+        let kind = kind.ok_or(DecodeError::Malformed("unknown kind of series"))?;
         let unit = match form >> 4 {
             0 => Unit::None,
             1 => Unit::Nanoseconds,
@@ -142,54 +159,89 @@ fn valid_name(name: &str) -> bool {
     name.len() <= NAME_MAX && name.bytes().all(valid) && name.split('.').all(|part| !part.is_empty())
 }
 
-/// The number of a series in one node's catalog.
+/// A series in one node's catalog: its kind, and which of that kind it is, so that a value is found without a search.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct SeriesId(pub(crate) u32);
+pub struct SeriesId(u32);
+
+/// Bits that hold the position among the series of one kind.
+const POSITION_BITS: u32 = 30;
+/// More series than this no catalog holds.
+const CATALOG_MAX: usize = 1 << POSITION_BITS;
 
 impl SeriesId {
-    pub(crate) fn index(self) -> usize {
-        self.0 as usize
+    pub(crate) fn new(kind: Kind, position: u32) -> Self {
+        SeriesId((u32::from(kind.number()) << POSITION_BITS) | position)
+    }
+
+    pub(crate) fn kind(self) -> Kind {
+        Kind::ALL[(self.0 >> POSITION_BITS) as usize]
+    }
+
+    /// Where it is among the series of its kind.
+    pub(crate) fn position(self) -> usize {
+        (self.0 & ((1 << POSITION_BITS) - 1)) as usize
     }
 }
 
 /// The series that a node knows, numbered in the order in which it met them.
 #[derive(Debug, Default)]
 pub(crate) struct Catalog {
-    keys: Vec<Key>,
-    ids: HashMap<Key, SeriesId>,
+    keys: IndexSet<Key>,
+    /// By number.
+    ids: Vec<SeriesId>,
+    /// The number of each, by kind and position.
+    numbers: [Vec<u32>; 4],
     max: usize,
 }
 
 impl Catalog {
     pub(crate) fn new(max: usize) -> Self {
-        Catalog { max, ..Catalog::default() }
+        Catalog { max: max.min(CATALOG_MAX), ..Catalog::default() }
     }
 
     pub(crate) fn set_max(&mut self, max: usize) {
-        self.max = max;
+        self.max = max.min(CATALOG_MAX);
     }
 
     pub(crate) fn declare(&mut self, key: Key) -> Result<SeriesId, Refused> {
-        if let Some(&id) = self.ids.get(&key) {
-            return Ok(id);
+        if let Some(number) = self.keys.get_index_of(&key) {
+            return Ok(self.ids[number]);
         }
-        let number = u32::try_from(self.keys.len()).ok().filter(|_| self.keys.len() < self.max);
-        let id = SeriesId(number.ok_or(Refused::Full(self.max))?);
-        self.keys.push(key.clone());
-        self.ids.insert(key, id);
+        let number = u32::try_from(self.ids.len()).ok().filter(|_| self.ids.len() < self.max);
+        let number = number.ok_or(Refused::Full(self.max))?;
+        let kind = key.kind;
+        let of_kind = &mut self.numbers[usize::from(kind.number())];
+        let id = SeriesId::new(kind, of_kind.len() as u32);
+        of_kind.push(number);
+        self.ids.push(id);
+        self.keys.insert(key);
         Ok(id)
     }
 
+    pub(crate) fn find(&self, key: &Key) -> Option<SeriesId> {
+        self.keys.get_index_of(key).map(|number| self.ids[number])
+    }
+
+    /// Its number; an identifier of another catalog has none.
+    pub(crate) fn number(&self, id: SeriesId) -> Option<u32> {
+        self.numbers[usize::from(id.kind().number())].get(id.position()).copied()
+    }
+
+    pub(crate) fn has(&self, id: SeriesId, kind: Kind) -> bool {
+        id.kind() == kind && self.number(id).is_some()
+    }
+
     pub(crate) fn key(&self, id: SeriesId) -> Option<&Key> {
-        self.keys.get(id.index())
+        self.keys.get_index(self.number(id)? as usize)
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.keys.len()
+        self.ids.len()
     }
 
+    /// By number.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (SeriesId, &Key)> {
-        self.keys.iter().enumerate().map(|(number, key)| (SeriesId(number as u32), key))
+        self.ids.iter().copied().zip(&self.keys)
     }
 }
 

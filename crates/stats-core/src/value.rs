@@ -3,6 +3,7 @@
 //! merged to follows the same laws.
 
 use crate::amount::Amount;
+use crate::history::{code, decode};
 use crate::sketch::Sketch;
 use crate::wire::{DecodeError, Reader, Writer};
 
@@ -71,46 +72,98 @@ impl Samples {
         Some(self.sketch.quantile(q)?.clamp(self.min as f64, self.max as f64))
     }
 
+    /// Their standard deviation; `None` when there are none.
+    pub fn deviation(&self) -> Option<f64> {
+        let (count, sum) = (self.count as f64, self.sum as f64);
+        let mean = sum / count;
+        (self.count > 0).then(|| (self.sum_of_squares as f64 / count - mean * mean).max(0.0).sqrt())
+    }
+
+    /// The number of samples follows from the sketch.
     pub(crate) fn encode(&self, out: &mut Writer) {
-        out.uint(self.count);
+        self.sketch.encode(out);
         if self.count > 0 {
             out.wide(self.sum);
             out.wide(self.sum_of_squares);
             out.uint(self.min);
             out.uint(self.max - self.min);
-            self.sketch.encode(out);
         }
     }
 
     pub(crate) fn decode(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
-        let count = from.uint()?;
+        let sketch = Sketch::decode(from)?;
+        let count = sketch.count();
         if count == 0 {
             return Ok(Samples::default());
         }
         let (sum, sum_of_squares, min) = (from.wide()?, from.wide()?, from.uint()?);
         let max = min.checked_add(from.uint()?).ok_or(DecodeError::Malformed("extreme beyond 64 bits"))?;
-        let sketch = Sketch::decode(from)?;
-        if sketch.count() != count {
-            return Err(DecodeError::Malformed("a sketch of another number of samples"));
-        }
         Ok(Samples { count, sum, sum_of_squares, min, max, sketch })
     }
 }
 
-/// The highest rate of a flow among ranks, and whose it is.
+/// The highest rate of a flow among ranks in one period, and whose it is. A state beside the flow: what is merged is
+/// the greater, never a sum.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Peak {
-    /// Per second.
-    pub rate: Amount,
-    /// The rank; of two with the same rate the lower.
-    pub rank: u32,
+pub(crate) struct Peak {
+    /// Per second, as [`crate::history::code`] keeps it; zero: there is none.
+    rate: u32,
+    rank: u32,
 }
 
 impl Peak {
+    /// One rank's. A flow that went down has no peak.
+    pub(crate) fn of(gained: Amount, span_ns: u64, rank: u32) -> Self {
+        if gained <= Amount::ZERO || span_ns == 0 {
+            return Peak::default();
+        }
+        // A double is far more precise than what is kept, and on every machine the same.
+        let parts = (gained.parts() as f64 * (1e9 / span_ns as f64)) as u64;
+        // Rounding may make it whole, which has a shorter code: what is kept is the code of what it stands for.
+        let rate = code(decode(code(Amount::from_parts(i128::from(parts)))));
+        if rate == 0 { Peak::default() } else { Peak { rate, rank } }
+    }
+
+    pub(crate) fn rate(self) -> Amount {
+        decode(self.rate)
+    }
+
+    pub(crate) fn rank(self) -> Option<u32> {
+        (self.rate != 0).then_some(self.rank)
+    }
+
+    /// Of two with the same rate the lower rank stays.
     pub(crate) fn merge(&mut self, other: Peak) {
-        if other.rate > self.rate || (other.rate == self.rate && other.rank < self.rank) {
+        if other.rate == 0 {
+            return;
+        }
+        let order =
+            if self.rate == other.rate { self.rank.cmp(&other.rank) } else { other.rate().cmp(&self.rate()) };
+        if self.rate == 0 || order.is_gt() {
             *self = other;
         }
+    }
+
+    /// Three bytes, and the rank as its distance from the one before.
+    pub(crate) fn encode(self, before: &mut u32, out: &mut Writer) {
+        self.rate.to_le_bytes()[..3].iter().for_each(|&byte| out.byte(byte));
+        if self.rate != 0 {
+            out.signed(i128::from(self.rank) - i128::from(*before));
+            *before = self.rank;
+        }
+    }
+
+    pub(crate) fn decode(from: &mut Reader<'_>, before: &mut u32) -> Result<Self, DecodeError> {
+        let rate = (0..3).try_fold(0, |rate, byte| Ok(rate | (u32::from(from.byte()?) << (8 * byte))))?;
+        if rate == 0 {
+            return Ok(Peak::default());
+        }
+        if decode(rate) <= Amount::ZERO || code(decode(rate)) != rate {
+            return Err(DecodeError::Malformed("peak that is none"));
+        }
+        let rank = i128::from(*before).checked_add(from.signed()?).and_then(|rank| u32::try_from(rank).ok());
+        *before = rank.ok_or(DecodeError::Malformed("peak of no rank"))?;
+        Ok(Peak { rate, rank: *before })
     }
 }
 
@@ -146,24 +199,27 @@ impl States {
 
     pub(crate) fn encode(&self, out: &mut Writer) {
         out.uint(self.count);
-        out.signed(self.max.0.parts());
+        self.max.0.encode(out);
         out.uint(u64::from(self.max.1));
         if self.count > 1 {
-            out.signed(self.sum.parts());
-            out.signed(self.min.0.parts());
+            self.sum.encode(out);
+            self.min.0.encode(out);
             out.uint(u64::from(self.min.1));
         }
     }
 
-    pub(crate) fn decode(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
+    /// `None`: there are none any more.
+    pub(crate) fn decode_change(from: &mut Reader<'_>) -> Result<Option<Self>, DecodeError> {
         let count = from.uint()?;
-        let amount = |from: &mut Reader<'_>| from.signed().map(Amount::from_parts);
-        let max = (amount(from)?, from.u32()?);
-        match count {
-            0 => Err(DecodeError::Malformed("a state of no rank")),
-            1 => Ok(States::of(max.0, max.1)),
-            _ => Ok(States { count, sum: amount(from)?, min: (amount(from)?, from.u32()?), max }),
+        if count == 0 {
+            return Ok(None);
         }
+        let max = (Amount::decode(from)?, from.u32()?);
+        if count == 1 {
+            return Ok(Some(States::of(max.0, max.1)));
+        }
+        let (sum, min) = (Amount::decode(from)?, (Amount::decode(from)?, from.u32()?));
+        Ok(Some(States { count, sum, min, max }))
     }
 }
 
@@ -211,7 +267,7 @@ mod tests {
             let merged = a.merged(b);
             let mut out = Writer::new();
             merged.encode(&mut out);
-            prop_assert_eq!(States::decode(&mut Reader::new(&out.into_bytes())).unwrap(), merged);
+            prop_assert_eq!(States::decode_change(&mut Reader::new(&out.into_bytes())).unwrap(), Some(merged));
         }
     }
 }

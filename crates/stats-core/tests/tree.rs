@@ -47,17 +47,21 @@ impl Tree {
         level
     }
 
-    fn load(&mut self, rank: usize) {
-        self.epochs += 1;
-        let config = NodeConfig {
+    fn config(&self, rank: usize, epoch: u64) -> NodeConfig {
+        NodeConfig {
             rank: rank as u32,
             size: self.ranks.len() as u32,
             level: self.level(rank),
             max_level: self.level(self.ranks.len() - 1),
-            epoch: self.epochs * 1_000_003,
+            epoch,
             period: Duration::from_secs(2),
             max_series: 50,
-        };
+        }
+    }
+
+    fn load(&mut self, rank: usize) {
+        self.epochs += 1;
+        let config = self.config(rank, self.epochs * 1_000_003);
         let (now, saved) = (self.now(), std::mem::take(&mut self.ranks[rank].saved));
         let restored =
             if saved.is_empty() { None } else { Some(Node::restore(config.clone(), now, &saved).unwrap()) };
@@ -75,31 +79,38 @@ impl Tree {
         self.ranks[rank].pushed += amount;
     }
 
-    /// The nearest ancestor that has the module.
-    fn receiver(&self, rank: usize) -> Option<usize> {
-        let mut at = rank;
-        while at != 0 {
-            at = self.ranks[at].parent;
+    /// The nearest ancestor that has the module; the first to be tried is `to`, or else the parent.
+    fn receiver(&self, rank: usize, to: Option<u32>) -> Option<usize> {
+        let mut at = to.map_or(self.ranks[rank].parent, |to| to as usize);
+        loop {
             if self.ranks[at].node.is_some() {
                 return Some(at);
             }
+            if at == 0 {
+                return None;
+            }
+            at = self.ranks[at].parent;
         }
-        None
     }
 
-    /// Sends what a rank wants to send. `luck` decides: delivered, lost on the way, or answered into the void.
+    /// Sends what a rank wants to send. `luck` decides: delivered, refused on the way, lost on the way, or answered
+    /// into the void.
     fn send(&mut self, rank: usize, luck: u8) {
         while let Some(transmit) = self.ranks[rank].node.as_mut().and_then(Node::poll_transmit) {
-            let (receiver, now) = (self.receiver(rank), self.now());
-            let merged = receiver.filter(|_| luck % 8 != 1).map(|receiver| {
+            let now = self.now();
+            let receiver = self.receiver(rank, transmit.to).filter(|_| luck % 8 != 1);
+            if let Some(receiver) = receiver {
+                let sender = self.ranks[rank].node.as_mut().unwrap();
+                sender.sent_to(transmit.token, receiver as u32);
+            }
+            let merged = receiver.filter(|_| luck % 8 != 3).map(|receiver| {
                 self.ranks[receiver].node.as_mut().unwrap().handle_merge(now, &transmit.payload)
             });
             let outcome = match &merged {
+                _ if receiver.is_some() && matches!(luck % 8, 2 | 3) => Err(SendFailure::Unknown),
                 None => Err(SendFailure::Refused),
-                Some(Ok(_)) if luck % 8 == 2 => Err(SendFailure::Unknown),
                 Some(Ok(receipt)) => Ok(receipt.as_slice()),
-                Some(Err(stats_core::MergeRefused::Overlap { .. })) => Err(SendFailure::Overlap),
-                Some(Err(other)) => panic!("{other}"),
+                Some(Err(refused)) => panic!("{refused}"),
             };
             self.ranks[rank].node.as_mut().unwrap().handle_response(transmit.token, outcome);
         }
@@ -109,7 +120,17 @@ impl Tree {
         let now = self.now();
         if let Some(node) = &mut self.ranks[rank].node {
             node.begin_unload(now);
-            self.send(rank, luck);
+            // Sometimes the module is gone before an answer comes.
+            if luck % 16 == 5 {
+                if let Some(transmit) = self.ranks[rank].node.as_mut().unwrap().poll_transmit()
+                    && let Some(receiver) = self.receiver(rank, transmit.to)
+                {
+                    self.ranks[rank].node.as_mut().unwrap().sent_to(transmit.token, receiver as u32);
+                    let _ = self.ranks[receiver].node.as_mut().unwrap().handle_merge(now, &transmit.payload);
+                }
+            } else {
+                self.send(rank, luck);
+            }
             self.ranks[rank].saved = self.ranks[rank].node.take().unwrap().save();
         }
     }
@@ -128,7 +149,10 @@ impl Tree {
     }
 
     fn answer(&self) -> Value {
-        self.ranks[0].node.as_ref().unwrap().answer(&Query::default(), self.now())
+        match &self.ranks[0].node {
+            Some(root) => root.answer(&Query::default(), self.now()),
+            None => self.inspect(0).answer(&Query::default(), self.now()),
+        }
     }
 
     fn series(&self, name: &str) -> Value {
@@ -141,18 +165,43 @@ impl Tree {
             .unwrap_or_default()
     }
 
-    /// (pushed, in the root's totals, in custody, batches parked)
-    fn account(&self) -> (i128, i128, i128, u64) {
+    /// (pushed, in the root's totals, in custody). A batch in doubt is in the custody of whoever has merged it, if
+    /// somebody has.
+    fn account(&self) -> (i128, i128, i128) {
         let pushed = self.ranks.iter().map(|rank| rank.pushed).sum();
         let total = self.series("pushed")["total"].as_i64().unwrap_or(0);
+        let nodes: Vec<Node> = (0..self.ranks.len()).map(|rank| self.inspect(rank)).collect();
+        let counted = |flows: &[(Key, Amount)]| {
+            let flows = flows.iter().filter(|(key, _)| key.name() == "pushed");
+            flows.map(|(_, amount)| amount.parts() / 1_000_000).sum::<i128>()
+        };
         let mut custody = 0;
-        let mut parked = 0;
-        for rank in self.ranks.iter().filter_map(|rank| rank.node.as_ref()) {
-            let kept = rank.custody().filter(|(key, _)| key.name() == "pushed");
-            custody += kept.map(|(_, amount)| amount.parts() / 1_000_000).sum::<i128>();
-            parked += rank.events().parked;
+        for (rank, node) in nodes.iter().enumerate() {
+            let audit = node.audit();
+            custody += counted(&audit.unsealed);
+            for held in audit.held {
+                let elsewhere = self.above(rank).any(|other| nodes[other].has_merged(held.id));
+                assert!(!elsewhere || held.in_doubt, "{rank}: {:?} is not known to have arrived", held.id);
+                custody += if elsewhere { 0 } else { counted(&held.flows) };
+            }
         }
-        (pushed, i128::from(total), custody, parked)
+        (pushed, i128::from(total), custody)
+    }
+
+    fn above(&self, rank: usize) -> impl Iterator<Item = usize> {
+        let parent = |&rank: &usize| (rank != 0).then(|| self.ranks[rank].parent);
+        std::iter::successors(parent(&rank), parent)
+    }
+
+    /// A copy of a rank's node, loaded or not.
+    fn inspect(&self, rank: usize) -> Node {
+        let saved = self.ranks[rank].node.as_ref().map_or_else(|| self.ranks[rank].saved.clone(), Node::save);
+        let config = self.config(rank, 1);
+        if saved.is_empty() {
+            Node::new(config, self.now())
+        } else {
+            Node::restore(config, self.now(), &saved).unwrap()
+        }
     }
 }
 
@@ -161,7 +210,7 @@ fn a_quiet_tree_is_covered_and_its_flows_arrive_within_a_period() {
     let mut tree = Tree::new(40, 3);
     (0..40).for_each(|rank| tree.push(rank, 10 + rank as i128));
     (0..26).for_each(|_| tree.step(0));
-    let (pushed, total, custody, _) = tree.account();
+    let (pushed, total, custody) = tree.account();
     assert_eq!((total, custody), (pushed, 0));
     let ranks = &tree.answer()["ranks"];
     assert_eq!((ranks["covered"].as_str(), ranks["missing"].as_str()), (Some("0-39"), Some("")));
@@ -188,7 +237,7 @@ fn an_answer_looks_as_documented() {
         samples.add(2_000_000_000, 1);
         node.observe(id, &samples);
     }
-    (0..4).for_each(|_| tree.step(0));
+    (0..7).for_each(|_| tree.step(0));
     insta::assert_json_snapshot!(tree.answer());
     insta::assert_json_snapshot!(tree.ranks[0].node.as_ref().unwrap().tree());
 }
@@ -256,12 +305,12 @@ fn a_clear_is_exact_even_for_batches_on_their_way() {
         tree.step(0);
     }
     (0..60).for_each(|_| tree.step(0));
-    let (pushed, total, custody, _) = tree.account();
+    let (pushed, total, custody) = tree.account();
     assert_eq!((total, custody), (pushed, 0));
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(64))]
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(256) })]
     #[test]
     fn flows_are_conserved_under_lost_messages_and_reloads(
         fanout in 1_u32..5,
@@ -277,14 +326,12 @@ proptest! {
             }
             tree.step(luck);
         }
+        let (pushed, total, custody) = tree.account();
+        prop_assert_eq!(total + custody, pushed, "{} in custody", custody);
         (0..12).filter(|&rank| tree.ranks[rank].node.is_none()).collect::<Vec<_>>().into_iter().for_each(|r| tree.load(r));
-        (0..200).for_each(|_| tree.step(0));
-        let (pushed, total, custody, parked) = tree.account();
-        prop_assert!(total <= pushed, "counted twice: {} of {}", total, pushed);
-        if parked == 0 {
-            prop_assert_eq!(total + custody, pushed);
-        } else {
-            prop_assert!(total + custody >= pushed, "lost: {} + {} of {}", total, custody, pushed);
-        }
+        (0..12).for_each(|rank| tree.push(rank, 0));
+        (0..400).for_each(|_| tree.step(0));
+        prop_assert_eq!(tree.account(), (pushed, pushed, 0));
+        prop_assert_eq!(&tree.series("one")["count"], 12);
     }
 }

@@ -1,33 +1,52 @@
 //! Batches from below.
 
-use crate::batch::{Batch, Delta, Receipt};
+use crate::batch::{Detached, Message, Receipt, Regular, Status};
+use crate::flows::Sealed;
 use crate::idset::IdSet;
-use crate::node::{EXPIRY_PERIODS, MergeRefused, Node, merge_into};
+use crate::marks::{BatchId, Ids, Latest, Mark};
+use crate::node::{MergeRefused, Node};
 use crate::schedule::Now;
-use crate::series::{Kind, SeriesId};
+use crate::series::{Key, Kind, SeriesId};
 use crate::value::States;
 use std::collections::BTreeMap;
+
+const MS: u64 = 1_000_000;
+/// Gauges that children's states may hold together: some 64 MiB.
+const STATES_MAX: usize = 400_000;
 
 /// What is known of one sender.
 #[derive(Debug, Default)]
 pub(super) struct Link {
     epoch: u64,
-    /// Our number for each of the sender's; `None` for what did not fit.
+    /// The last message that was taken: what the next one builds on.
+    seq: u64,
+    /// Our identifier for each of the sender's numbers; `None` for what did not fit.
     ids: Vec<Option<SeriesId>>,
+    /// Its last batch of each rank behind it.
+    latest: Latest,
     /// The merged states of the sender's subtree.
     pub(super) states: BTreeMap<SeriesId, States>,
-    /// The ranks whose states these are.
-    covered: IdSet,
+    /// Its states are not counted: another sender has newer word of one of its ranks.
+    pub(super) suspended: bool,
     heard_ns: u64,
+    expiry_ns: u64,
 }
 
 impl Node {
-    /// A batch from below: the response to its request, or why it was refused. Nothing of a refused batch is kept.
+    /// A message from below: the response to its request, or why it was refused. Nothing of what is refused is kept.
     pub fn handle_merge(&mut self, now: Now, payload: &[u8]) -> Result<Vec<u8>, MergeRefused> {
+        self.now = now;
         let outcome =
-            Batch::decode(payload).map_err(MergeRefused::from).and_then(|batch| self.merge(now, batch));
+            Message::decode(payload).map_err(MergeRefused::from).and_then(|message| match message {
+                Message::Regular(batch) => self.merge(now, *batch),
+                Message::Detached(batch) => self.merge_detached(*batch),
+                Message::Question(question) => {
+                    self.check_ranks([question.id.rank])?;
+                    Ok(self.question(question))
+                }
+            });
         match outcome {
-            Ok(need_full) => Ok(self.receipt(need_full)),
+            Ok(status) => Ok(self.receipt(status)),
             Err(refused) => {
                 self.events.refused += 1;
                 Err(refused)
@@ -35,142 +54,196 @@ impl Node {
         }
     }
 
-    fn receipt(&self, need_full: bool) -> Vec<u8> {
+    fn receipt(&self, status: Status) -> Vec<u8> {
         let (rank, epoch) = (self.config.rank, self.config.epoch);
-        let period_ns = self.period_ns();
-        Receipt { need_full, rank, epoch, generation: self.generation, period_ns }.encode()
+        let period_ns = self.granted_period_ns();
+        Receipt { status, rank, epoch, generation: self.generation, period_ns }.encode()
     }
 
-    /// `Ok(true)`: nothing was merged, the dictionary is needed in full.
-    fn merge(&mut self, now: Now, batch: Batch) -> Result<bool, MergeRefused> {
-        self.check_ranks(&batch)?;
-        // A repeat, by whatever road: known here, or in what has arrived here merged into another's.
-        if self.marks.has(batch.id) {
-            self.events.repeats += 1;
-            self.coverage.heard(&batch.covered, now);
-            return Ok(false);
-        }
-        if batch.contains.iter().any(|&id| self.marks.has(id)) {
-            return Err(MergeRefused::Overlap { rank: batch.id.rank, seq: batch.id.seq });
-        }
-        if !self.connect(&batch) {
-            return Ok(true);
-        }
-        self.adopt(batch.generation);
-        let stale = batch.generation < self.generation;
-        self.take_flows(&batch, stale);
-        self.take_states(&batch, now);
-        for &id in batch.contains.iter().chain([&batch.id]) {
-            self.marks.add(id);
-            if !self.is_root() {
-                self.open.contains.push(id);
-            }
-        }
-        self.coverage.heard(&batch.covered, now);
-        self.coverage.close(&batch.closed);
-        if !self.is_root() {
-            self.open.covered.add(&batch.covered);
-            self.open.closed = self.open.closed.minus(&batch.covered);
-            self.open.closed.add(&batch.closed);
-            self.open.covered = self.open.covered.minus(&batch.closed);
-        }
-        self.events.merged += 1;
-        Ok(false)
-    }
-
-    fn check_ranks(&self, batch: &Batch) -> Result<(), MergeRefused> {
+    fn check_ranks(&self, ranks: impl IntoIterator<Item = u32>) -> Result<(), MergeRefused> {
         let size = self.config.size;
-        let named = [batch.id.rank].into_iter().chain(batch.contains.iter().map(|id| id.rank));
-        let last = |set: &IdSet| set.last();
-        let highest = named.chain(last(&batch.covered)).chain(last(&batch.closed)).max().unwrap_or(0);
-        if highest >= size { Err(MergeRefused::Rank { rank: highest, size }) } else { Ok(()) }
+        match ranks.into_iter().find(|&rank| rank >= size) {
+            Some(rank) => Err(MergeRefused::Rank { rank, size }),
+            None => Ok(()),
+        }
     }
 
-    /// Brings the link's dictionary up to the batch's. False: the batch builds on one that is not here.
-    fn connect(&mut self, batch: &Batch) -> bool {
-        let link = self.links.entry(batch.id.rank).or_default();
-        if batch.full {
-            *link = Link { epoch: batch.id.epoch, ..Link::default() };
+    fn merge(&mut self, now: Now, mut batch: Regular) -> Result<Status, MergeRefused> {
+        let named = batch.coverage.iter().filter_map(|group| group.ranks.last()).chain(batch.next.last());
+        self.check_ranks(named.chain([batch.rank]).chain(batch.contains.ranks()))?;
+        if batch.id().is_some_and(|id| self.marks.of(id) == Mark::Merged) {
+            self.events.repeats += 1;
+            return Ok(Status::Taken);
         }
-        if link.epoch != batch.id.epoch || link.ids.len() != batch.dictionary_first as usize {
-            return false;
+        let new = Link { epoch: batch.epoch, ..Link::default() };
+        let link = if batch.after == 0 { Some(&new) } else { self.links.get(&batch.rank) };
+        let connected = link.is_some_and(|link| {
+            let same = link.epoch == batch.epoch && link.seq == batch.after;
+            let same = same && link.ids.len() == batch.first as usize;
+            same && batch.contains.add_next(&batch.next, &link.latest)
+        });
+        if !connected {
+            return Ok(Status::NeedFull);
         }
+        let id = batch.id();
+        self.check_overlap(&batch.contains, id)?;
+        if batch.after == 0 {
+            self.forget_states(batch.rank);
+            self.links.insert(batch.rank, new);
+        }
+        self.extend_dictionary(&batch);
+        self.adopt(batch.generation);
+        let flows = std::mem::take(&mut batch.flows);
+        self.events.merged_values += flows.len() as u64;
+        let ids = self.links.get(&batch.rank).map_or(&[][..], |link| &link.ids);
+        let (flows, lost) = flows.translated(|number| *ids.get(number as usize)?);
+        self.events.overflow += lost;
+        self.take_flows(&flows, batch.generation);
+        if let Some(link) = self.links.get_mut(&batch.rank) {
+            link.latest.follow(&batch.contains);
+            link.seq = batch.link_seq;
+        }
+        if let Some(id) = id {
+            batch.contains.add(id);
+            self.marks.add_all(&batch.contains);
+            if !self.is_root() {
+                self.open.contains.add_all(&batch.contains);
+            }
+            self.events.merged += 1;
+        }
+        self.take_coverage(&batch, now);
+        self.take_states(&batch);
+        Ok(Status::Taken)
+    }
+
+    /// What a batch contains has arrived here before, or would be too much to remember.
+    fn check_overlap(&self, contains: &Ids, id: Option<BatchId>) -> Result<(), MergeRefused> {
+        let Some(id) = id else { return Ok(()) };
+        if self.marks.meets(contains) || !self.marks.has_room_for(contains) {
+            return Err(MergeRefused::Overlap { rank: id.rank, seq: id.seq });
+        }
+        Ok(())
+    }
+
+    fn extend_dictionary(&mut self, batch: &Regular) {
         for key in &batch.dictionary {
             let id = self.catalog.declare(key.clone()).ok();
             self.events.overflow += u64::from(id.is_none());
-            link.ids.push(id);
-        }
-        true
-    }
-
-    /// Our number for one of the sender's, if the kind is right.
-    fn translate(&self, rank: u32, number: u32, kind: Kind) -> Option<SeriesId> {
-        let id = (*self.links.get(&rank)?.ids.get(number as usize)?)?;
-        (self.catalog.key(id)?.kind() == kind).then_some(id)
-    }
-
-    fn take_flows(&mut self, batch: &Batch, stale: bool) {
-        for (number, delta) in &batch.flows {
-            let kind = match delta {
-                Delta::Counter(..) => Kind::Counter,
-                Delta::Timer(_) => Kind::Timer,
-            };
-            if stale {
-                self.events.before_clear += 1;
-                continue;
-            }
-            if let Some(id) = self.translate(batch.id.rank, *number, kind) {
-                self.totals.merge(id, delta);
-                if !self.is_root() {
-                    merge_into(&mut self.open.flows, id, delta.clone());
-                }
+            if let Some(link) = self.links.get_mut(&batch.rank) {
+                link.ids.push(id);
             }
         }
     }
 
-    fn take_states(&mut self, batch: &Batch, now: Now) {
-        let translated: Vec<_> = batch
-            .states
-            .iter()
-            .filter_map(|(number, states)| {
-                Some((self.translate(batch.id.rank, *number, Kind::Gauge)?, *states))
-            })
-            .collect();
-        // The newest coverage owns a rank: what another sender said of it before is not counted beside this.
-        for (&rank, link) in &mut self.links {
-            if rank != batch.id.rank && !link.covered.both(&batch.covered).is_empty() {
-                // Without its dictionary, the next batch of that sender comes in full, and is right again.
-                *link = Link::default();
-            }
-        }
-        let Some(link) = self.links.get_mut(&batch.id.rank) else { return };
-        if batch.closing {
-            *link = Link::default();
+    /// Flows become part of this subtree's totals, and of what is to go upstream; from before a clear, of nothing.
+    fn take_flows(&mut self, flows: &Sealed, generation: u64) {
+        if generation < self.generation {
+            self.events.before_clear += flows.len() as u64;
             return;
         }
-        for (id, states) in translated {
-            match states {
-                Some(states) => link.states.insert(id, states),
-                None => link.states.remove(&id),
-            };
+        self.below.add(flows);
+        if !self.is_root() {
+            self.open.flows.add(flows);
         }
-        link.covered.clone_from(&batch.covered);
-        link.heard_ns = now.mono_ns;
+    }
+
+    fn take_coverage(&mut self, batch: &Regular, now: Now) {
+        let expiry_ns = batch.expiry_ms.saturating_mul(MS).max(self.expiry_ns(now));
+        let change = self.coverage.report(batch.rank, &batch.coverage, expiry_ns, now);
+        // The newest word of a rank owns its states: what an earlier sender said is not counted beside it. That
+        // sender's next message comes in full, and is right again.
+        for lost in change.lost {
+            if lost != batch.rank {
+                self.forget_states(lost);
+                self.links.remove(&lost);
+            }
+        }
+        if let Some(link) = self.links.get_mut(&batch.rank) {
+            link.suspended = change.stale;
+            (link.heard_ns, link.expiry_ns) = (now.mono_ns, expiry_ns);
+        }
+    }
+
+    fn take_states(&mut self, batch: &Regular) {
+        if batch.closing {
+            self.forget_states(batch.rank);
+            self.links.remove(&batch.rank);
+            return;
+        }
+        let Some(link) = self.links.get_mut(&batch.rank) else { return };
+        for (number, change) in &batch.states {
+            let known = link.ids.get(*number as usize).copied().flatten();
+            let Some(id) = known.filter(|id| id.kind() == Kind::Gauge) else {
+                self.events.overflow += 1;
+                continue;
+            };
+            match change {
+                Some(states) if self.states_held < STATES_MAX || link.states.contains_key(&id) => {
+                    self.states_held += usize::from(link.states.insert(id, *states).is_none());
+                }
+                Some(_) => self.events.states_overflow += 1,
+                None => self.states_held -= usize::from(link.states.remove(&id).is_some()),
+            }
+        }
+    }
+
+    fn forget_states(&mut self, sender: u32) {
+        if let Some(link) = self.links.get_mut(&sender) {
+            self.states_held -= std::mem::take(&mut link.states).len();
+        }
+    }
+
+    /// A batch that stands for itself.
+    fn merge_detached(&mut self, batch: Detached) -> Result<Status, MergeRefused> {
+        self.check_ranks(batch.contains.ranks().chain([batch.id.rank]))?;
+        match self.marks.of(batch.id) {
+            Mark::Merged => {
+                self.events.repeats += 1;
+                return Ok(Status::Taken);
+            }
+            Mark::Forgotten if batch.doubt => return Ok(Status::NotTaken),
+            _ => {}
+        }
+        let elsewhere = batch.bound.is_some_and(|rank| rank != self.config.rank);
+        if batch.doubt && (elsewhere || !self.has_room_for_relay()) {
+            return Ok(Status::NotTaken);
+        }
+        self.check_overlap(&batch.contains, Some(batch.id))?;
+        let ids: Vec<_> = batch.dictionary.iter().map(|key| self.declare_below(key)).collect();
+        self.adopt(batch.generation);
+        self.events.merged_values += batch.flows.len() as u64;
+        let (flows, lost) = batch.flows.translated(|number| *ids.get(number as usize)?);
+        self.events.overflow += lost;
+        let mut all = batch.contains.clone();
+        all.add(batch.id);
+        self.marks.add_all(&all);
+        if batch.doubt && !self.is_root() {
+            self.relay(batch.id, batch.generation, batch.contains, flows);
+        } else {
+            self.take_flows(&flows, batch.generation);
+            if !self.is_root() {
+                self.open.contains.add_all(&all);
+            }
+        }
+        self.events.merged += 1;
+        Ok(Status::Taken)
+    }
+
+    fn declare_below(&mut self, key: &Key) -> Option<SeriesId> {
+        let id = self.catalog.declare(key.clone()).ok();
+        self.events.overflow += u64::from(id.is_none());
+        id
     }
 
     /// Forgets the states of who is silent.
     pub(super) fn expire(&mut self, now: Now) {
-        let expiry_ns = self.expiry_ns();
-        for link in self.links.values_mut() {
-            if now.mono_ns.saturating_sub(link.heard_ns) > expiry_ns && !link.ids.is_empty() {
-                *link = Link::default();
-            }
+        let expired =
+            self.links.iter().filter(|(_, link)| now.mono_ns.saturating_sub(link.heard_ns) > link.expiry_ns);
+        let expired: Vec<u32> = expired.map(|(&rank, _)| rank).collect();
+        for rank in expired {
+            self.forget_states(rank);
+            self.links.remove(&rank);
         }
-    }
-
-    /// How long a rank may be silent: counted in periods as they are granted.
-    pub(crate) fn expiry_ns(&self) -> u64 {
-        self.period_ns().saturating_mul(EXPIRY_PERIODS)
     }
 
     /// Says which brokers are up.

@@ -1,15 +1,35 @@
 //! Which ranks a node has heard of, and when.
+//!
+//! Each rank has its newest event: it contributed, or it said goodbye. A node tells upstream the age of each, so that
+//! what waited on its way is not taken for fresh, and of two roads the newer event holds. Ages lose a sixteenth of a
+//! period a hop at most, so that ranks of the same age share a run.
 
+use crate::batch::Group;
 use crate::idset::IdSet;
 use crate::schedule::Now;
 use std::collections::BTreeMap;
 
-/// When each rank of a subtree last contributed, and which have said goodbye.
+const MS: u64 = 1_000_000;
+/// Ages are told in steps of a period's sixteenth.
+const AGE_STEPS: u64 = 16;
+
+/// The newest that is known of a rank.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Event {
+    /// On this node's monotonic clock; negative: before it began.
+    at_ns: i64,
+    /// How long it holds.
+    expiry_ns: u64,
+    /// Which sender told of it.
+    pub(super) via: u32,
+    closed: bool,
+}
+
+/// What is known of each rank of a subtree.
 #[derive(Debug, Clone)]
 pub(crate) struct Coverage {
     size: u32,
-    heard_ns: BTreeMap<u32, u64>,
-    closed: IdSet,
+    events: BTreeMap<u32, Event>,
     /// Ranks whose brokers are up; `None` when nobody has said.
     online: Option<IdSet>,
 }
@@ -28,54 +48,143 @@ pub(crate) struct Status {
     pub(crate) oldest_ns: u64,
 }
 
+/// What a report changed.
+#[derive(Debug, Default)]
+pub(super) struct Change {
+    /// Senders that no longer speak for some rank.
+    pub(super) lost: Vec<u32>,
+    /// Whether another sender has newer word of a rank that the report covers.
+    pub(super) stale: bool,
+}
+
+fn signed(ns: u64) -> i64 {
+    i64::try_from(ns).unwrap_or(i64::MAX)
+}
+
+impl Event {
+    fn age_ns(&self, now: Now) -> u64 {
+        u64::try_from(signed(now.mono_ns).saturating_sub(self.at_ns)).unwrap_or(0)
+    }
+}
+
 impl Coverage {
-    pub(crate) fn new(rank: u32, size: u32, now: Now) -> Self {
-        let heard_ns = BTreeMap::from([(rank, now.mono_ns)]);
-        Coverage { size, heard_ns, closed: IdSet::new(), online: None }
+    pub(crate) fn new(size: u32) -> Self {
+        Coverage { size, events: BTreeMap::new(), online: None }
     }
 
-    pub(crate) fn heard(&mut self, ranks: &IdSet, now: Now) {
-        for rank in ranks.iter() {
-            self.heard_ns.insert(rank, now.mono_ns);
-            self.closed.remove(rank);
-        }
+    /// This rank itself: it is here, or is about to go.
+    pub(super) fn own(&mut self, rank: u32, now: Now, expiry_ns: u64, closed: bool) {
+        self.events.insert(rank, Event { at_ns: signed(now.mono_ns), expiry_ns, via: rank, closed });
     }
 
-    pub(crate) fn close(&mut self, ranks: &IdSet) {
-        for rank in ranks.iter() {
-            self.heard_ns.remove(&rank);
-            self.closed.insert(rank);
+    /// What `via` says of the ranks behind it. Ranks beyond the instance's size are the caller's to refuse.
+    pub(super) fn report(&mut self, via: u32, groups: &[Group], expiry_ns: u64, now: Now) -> Change {
+        let mut change = Change::default();
+        for group in groups {
+            let age_ns = signed(group.age_ms.saturating_mul(MS));
+            let at_ns = signed(now.mono_ns).saturating_sub(age_ns);
+            for rank in group.ranks.iter() {
+                let event = Event { at_ns, expiry_ns, via, closed: group.closed };
+                match self.events.get_mut(&rank) {
+                    Some(known) if known.via != via && known.at_ns > at_ns => change.stale |= !known.closed,
+                    Some(known) => {
+                        if known.via != via && !known.closed {
+                            change.lost.push(known.via);
+                        }
+                        *known = event;
+                    }
+                    None => {
+                        self.events.insert(rank, event);
+                    }
+                }
+            }
         }
+        change
+    }
+
+    /// What to tell upstream: who contributed and who said goodbye, as far as it still holds.
+    pub(super) fn groups(&self, now: Now, period_ns: u64) -> Vec<Group> {
+        let step_ns = (period_ns / AGE_STEPS).max(MS);
+        let mut groups: BTreeMap<(u64, bool), IdSet> = BTreeMap::new();
+        for (&rank, event) in &self.events {
+            let age_ns = event.age_ns(now);
+            if age_ns <= event.expiry_ns {
+                let step = age_ns / step_ns * (step_ns / MS);
+                groups.entry((step, event.closed)).or_default().insert(rank);
+            }
+        }
+        groups.into_iter().map(|((age_ms, closed), ranks)| Group { age_ms, closed, ranks }).collect()
+    }
+
+    /// The longest that anything here holds.
+    pub(super) fn longest_expiry_ns(&self) -> u64 {
+        self.events.values().map(|event| event.expiry_ns).max().unwrap_or(0)
     }
 
     pub(crate) fn set_online(&mut self, online: IdSet) {
         self.online = Some(online);
     }
 
-    pub(crate) fn status(&self, now: Now, expiry_ns: u64) -> Status {
+    pub(crate) fn status(&self, now: Now) -> Status {
         let mut status = Status::default();
-        for (&rank, &heard) in &self.heard_ns {
-            let age = now.mono_ns.saturating_sub(heard);
-            if age <= expiry_ns {
+        for (&rank, event) in &self.events {
+            let age_ns = event.age_ns(now);
+            if !event.closed && age_ns <= event.expiry_ns {
                 status.covered.insert(rank);
-                status.oldest_ns = status.oldest_ns.max(age);
+                status.oldest_ns = status.oldest_ns.max(age_ns);
             }
         }
         let all = if self.size == 0 { IdSet::new() } else { IdSet::range(0, self.size - 1) };
         let missing = all.minus(&status.covered);
-        let up = match &self.online {
-            Some(online) => missing.both(online),
-            None => missing.clone(),
-        };
+        let up = self.online.as_ref().map_or_else(|| missing.clone(), |online| missing.both(online));
         status.offline = missing.minus(&up);
-        for rank in up.iter() {
-            let known = self.heard_ns.contains_key(&rank);
-            if known {
-                status.silent.insert(rank)
-            } else {
-                status.absent.insert(rank)
-            };
-        }
+        let open = self.events.iter().filter(|(_, event)| !event.closed).map(|(&rank, _)| rank);
+        status.silent = up.both(&open.collect());
+        status.absent = up.minus(&status.silent);
         status
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const S: u64 = 1_000_000_000;
+
+    fn now(s: u64) -> Now {
+        Now { mono_ns: s * S, wall_ns: s * S }
+    }
+
+    fn group(age_ms: u64, closed: bool, ranks: &str) -> Group {
+        Group { age_ms, closed, ranks: ranks.parse().unwrap() }
+    }
+
+    #[test]
+    fn of_two_roads_the_newer_word_holds() {
+        let mut coverage = Coverage::new(8);
+        coverage.report(1, &[group(500, false, "1-3")], 6 * S, now(10));
+        let change = coverage.report(3, &[group(0, false, "3")], 6 * S, now(11));
+        assert_eq!((change.lost, change.stale), (vec![1], false));
+        let change = coverage.report(1, &[group(0, false, "1-2"), group(2500, false, "3")], 6 * S, now(12));
+        assert_eq!((change.lost, change.stale), (vec![], true));
+        coverage.report(1, &[group(1500, true, "3")], 6 * S, now(12));
+        assert_eq!(coverage.status(now(12)).covered.to_string(), "1-3");
+    }
+
+    #[test]
+    fn a_rank_is_covered_until_it_expires_or_says_goodbye() {
+        let mut coverage = Coverage::new(6);
+        coverage.own(0, now(10), 6 * S, false);
+        coverage.report(1, &[group(2000, false, "1,4")], 6 * S, now(10));
+        coverage.report(2, &[group(0, true, "2")], 6 * S, now(10));
+        let status = coverage.status(now(14));
+        assert_eq!((status.covered.to_string().as_str(), status.oldest_ns), ("0-1,4", 6 * S));
+        coverage.set_online("0-2".parse().unwrap());
+        let status = coverage.status(now(15));
+        let said =
+            [&status.covered, &status.offline, &status.absent, &status.silent].map(ToString::to_string);
+        assert_eq!(said, ["0", "3-5", "2", "1"]);
+        let told = coverage.groups(now(11), 2 * S);
+        assert_eq!(told, [group(1000, false, "0"), group(1000, true, "2"), group(3000, false, "1,4")]);
     }
 }

@@ -1,84 +1,56 @@
 //! What this rank itself measures.
 
 use crate::amount::Amount;
-use crate::batch::Delta;
+use crate::flows::Gain;
+use crate::members::Members;
 use crate::node::Node;
 use crate::series::{Key, Kind, Refused, SeriesId};
-use crate::value::{Peak, Samples, States};
-use std::collections::BTreeMap;
-
-/// Since the last seal.
-#[derive(Debug, Default)]
-pub(crate) struct Local {
-    counters: BTreeMap<SeriesId, Amount>,
-    timers: BTreeMap<SeriesId, Samples>,
-    gauges: BTreeMap<SeriesId, Amount>,
-}
-
-impl Local {
-    pub(crate) fn take_flows(&mut self, span_ns: u64, rank: u32) -> Vec<(SeriesId, Delta)> {
-        let counters = std::mem::take(&mut self.counters);
-        let timers = std::mem::take(&mut self.timers);
-        let counted =
-            counters.into_iter().filter(|(_, amount)| *amount != Amount::ZERO).map(|(id, amount)| {
-                let peak = Peak { rate: amount.per_second(span_ns), rank };
-                (id, Delta::Counter(amount, peak))
-            });
-        counted.chain(timers.into_iter().map(|(id, samples)| (id, Delta::Timer(samples)))).collect()
-    }
-
-    pub(crate) fn clear_flows(&mut self) {
-        self.counters.clear();
-        self.timers.clear();
-    }
-
-    pub(crate) fn states(&self, rank: u32) -> impl Iterator<Item = (SeriesId, States)> {
-        self.gauges.iter().map(move |(&id, &value)| (id, States::of(value, rank)))
-    }
-
-    pub(crate) fn counters(&self) -> impl Iterator<Item = (SeriesId, Amount)> {
-        self.counters.iter().map(|(&id, &amount)| (id, amount))
-    }
-
-    pub(crate) fn timers(&self) -> impl Iterator<Item = (SeriesId, &Samples)> {
-        self.timers.iter().map(|(&id, samples)| (id, samples))
-    }
-}
+use crate::value::{Peak, Samples};
 
 impl Node {
-    /// Numbers a series. What does not fit under `max_series` is refused, and counted.
+    /// Makes room for a series, or finds it. What does not fit under `max_series` is refused, and counted.
     pub fn declare(&mut self, key: Key) -> Result<SeriesId, Refused> {
         self.catalog.declare(key).inspect_err(|_| self.events.overflow += 1)
     }
 
-    fn has_kind(&self, id: SeriesId, kind: Kind) -> bool {
-        self.catalog.key(id).is_some_and(|key| key.kind() == kind)
+    /// The identifier of a series that has been declared, here or by a rank below.
+    pub fn find(&self, key: &Key) -> Option<SeriesId> {
+        self.catalog.find(key)
     }
 
     /// Adds to a counter. On a series of another kind it does nothing.
     pub fn add(&mut self, id: SeriesId, amount: Amount) {
-        if self.has_kind(id, Kind::Counter) && amount != Amount::ZERO {
-            let sum = self.local.counters.entry(id).or_default();
-            *sum = sum.plus(amount);
-            self.totals.count(id, amount);
+        if self.catalog.has(id, Kind::Counter) && amount != Amount::ZERO {
+            let gain = Gain { amount, peak: Peak::default() };
+            self.own.count(id, gain);
+            self.unsealed.count(id, gain);
         }
     }
 
     /// Adds samples to a timer. On a series of another kind it does nothing.
     pub fn observe(&mut self, id: SeriesId, samples: &Samples) {
-        if self.has_kind(id, Kind::Timer) && samples.count() > 0 {
-            self.local.timers.entry(id).or_default().merge(samples);
-            self.totals.observe(id, samples);
+        if self.catalog.has(id, Kind::Timer) && samples.count() > 0 {
+            self.own.observe(id, samples);
+            self.unsealed.observe(id, samples);
         }
     }
 
     /// Sets a gauge, or with `None` withdraws it. On a series of another kind it does nothing.
     pub fn set(&mut self, id: SeriesId, value: Option<Amount>) {
-        if self.has_kind(id, Kind::Gauge) {
+        if self.catalog.has(id, Kind::Gauge) {
             match value {
-                Some(value) => self.local.gauges.insert(id, value),
-                None => self.local.gauges.remove(&id),
+                Some(value) => self.gauges.insert(id, value),
+                None => self.gauges.remove(&id),
             };
+        }
+    }
+
+    /// Puts a member into a set. On a series of another kind it does nothing.
+    pub fn insert(&mut self, id: SeriesId, member: &str) {
+        if self.catalog.has(id, Kind::Set) && self.own.insert_member(id, member) {
+            let mut members = Members::default();
+            members.insert(member);
+            self.unsealed.insert(id, &members);
         }
     }
 }

@@ -1,0 +1,129 @@
+//! What flows gained: collected by series, and sealed.
+
+use crate::amount::Amount;
+use crate::members::Members;
+use crate::series::{Kind, SeriesId};
+use crate::value::{Peak, Samples};
+use std::collections::BTreeMap;
+
+/// What a counter gained.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Gain {
+    pub(crate) amount: Amount,
+    pub(crate) peak: Peak,
+}
+
+impl Gain {
+    fn merge(&mut self, other: Gain) {
+        self.amount = self.amount.plus(other.amount);
+        self.peak.merge(other.peak);
+    }
+}
+
+/// Gains by series, any number of times each: where the batches of children are merged.
+#[derive(Debug, Default)]
+pub(crate) struct Flows {
+    /// By position among the counters; those that gained something are in `touched`.
+    counters: Vec<(Gain, bool)>,
+    touched: Vec<u32>,
+    timers: BTreeMap<SeriesId, Samples>,
+    sets: BTreeMap<SeriesId, Members>,
+}
+
+/// Gains by series, once each.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Sealed {
+    pub(crate) counters: Vec<(SeriesId, Gain)>,
+    pub(crate) timers: Vec<(SeriesId, Samples)>,
+    pub(crate) sets: Vec<(SeriesId, Members)>,
+}
+
+impl Sealed {
+    pub(crate) fn clear(&mut self) {
+        *self = Sealed::default();
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.counters.len() + self.timers.len() + self.sets.len()
+    }
+
+    /// With each series once, in the order of identifiers, whatever it was made of.
+    pub(crate) fn normalized(self) -> Sealed {
+        let mut flows = Flows::default();
+        flows.add(&self);
+        flows.take()
+    }
+
+    /// The series in it.
+    pub(crate) fn ids(&self) -> impl Iterator<Item = SeriesId> + '_ {
+        let counters = self.counters.iter().map(|&(id, _)| id);
+        counters.chain(self.timers.iter().map(|&(id, _)| id)).chain(self.sets.iter().map(|&(id, _)| id))
+    }
+}
+
+impl Flows {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.touched.is_empty() && self.timers.is_empty() && self.sets.is_empty()
+    }
+
+    pub(crate) fn count(&mut self, id: SeriesId, gain: Gain) {
+        debug_assert_eq!(id.kind(), Kind::Counter);
+        let position = id.position();
+        if position >= self.counters.len() {
+            self.counters.resize_with(position + 1, Default::default);
+        }
+        let (sum, touched) = &mut self.counters[position];
+        sum.merge(gain);
+        if !*touched {
+            *touched = true;
+            self.touched.push(id.position() as u32);
+        }
+    }
+
+    pub(crate) fn observe(&mut self, id: SeriesId, samples: &Samples) {
+        self.timers.entry(id).or_default().merge(samples);
+    }
+
+    pub(crate) fn insert(&mut self, id: SeriesId, members: &Members) {
+        self.sets.entry(id).or_default().merge(members);
+    }
+
+    pub(crate) fn add(&mut self, sealed: &Sealed) {
+        sealed.counters.iter().for_each(|&(id, gain)| self.count(id, gain));
+        sealed.timers.iter().for_each(|(id, samples)| self.observe(*id, samples));
+        sealed.sets.iter().for_each(|(id, members)| self.insert(*id, members));
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.take();
+    }
+
+    /// All of it, in the order of identifiers.
+    pub(crate) fn take(&mut self) -> Sealed {
+        self.touched.sort_unstable();
+        let counters = self.touched.drain(..).map(|position| {
+            let (gain, touched) = &mut self.counters[position as usize];
+            *touched = false;
+            (SeriesId::new(Kind::Counter, position), std::mem::take(gain))
+        });
+        let moved = |&(_, gain): &(SeriesId, Gain)| gain != Gain::default();
+        Sealed {
+            counters: counters.filter(moved).collect(),
+            timers: std::mem::take(&mut self.timers).into_iter().collect(),
+            sets: std::mem::take(&mut self.sets).into_iter().collect(),
+        }
+    }
+
+    /// All of it, which stays.
+    pub(crate) fn peek(&self) -> Sealed {
+        let mut positions = self.touched.clone();
+        positions.sort_unstable();
+        let counter =
+            |position: u32| (SeriesId::new(Kind::Counter, position), self.counters[position as usize].0);
+        Sealed {
+            counters: positions.into_iter().map(counter).collect(),
+            timers: self.timers.iter().map(|(&id, samples)| (id, samples.clone())).collect(),
+            sets: self.sets.iter().map(|(&id, members)| (id, members.clone())).collect(),
+        }
+    }
+}

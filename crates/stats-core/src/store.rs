@@ -1,0 +1,159 @@
+//! Totals of flows, their last period and their history.
+
+use crate::amount::Amount;
+use crate::flows::{Gain, Sealed};
+use crate::history::{Ring, Timeline};
+use crate::members::Members;
+use crate::series::{Kind, SeriesId};
+use crate::value::{Peak, Samples};
+
+/// A counter's total and its last period.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Counted {
+    pub(crate) total: Amount,
+    /// In the period that is open.
+    gained: Amount,
+    gained_peak: Peak,
+    /// In the last period.
+    pub(crate) last: Amount,
+    pub(crate) peak: Peak,
+    /// In the slot of the history that is being filled.
+    slot: Amount,
+    pub(crate) ring: Option<Ring>,
+}
+
+/// A timer's total and its last period.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Timed {
+    pub(crate) total: Samples,
+    /// Number and sum of samples in the period that is open.
+    gained: (u64, Amount),
+    pub(crate) last: (u64, Amount),
+    slot: (u64, Amount),
+    pub(crate) rings: [Option<Ring>; 2],
+}
+
+/// Totals by series, what they gained in the last period, and in recent ones.
+#[derive(Debug, Default)]
+pub(crate) struct Store {
+    counters: Vec<Counted>,
+    timers: Vec<Timed>,
+    sets: Vec<Members>,
+    pub(crate) timeline: Timeline,
+    /// How long the last period took.
+    pub(crate) last_ns: u64,
+}
+
+fn at<T: Default>(values: &mut Vec<T>, id: SeriesId) -> &mut T {
+    let position = id.position();
+    if position >= values.len() {
+        values.resize_with(position + 1, Default::default);
+    }
+    &mut values[position]
+}
+
+impl Store {
+    pub(crate) fn set_history(&mut self, history_ns: u64, period_ns: u64) {
+        self.timeline = Timeline::new(history_ns, period_ns);
+        self.counters.iter_mut().for_each(|counted| counted.ring = None);
+        self.timers.iter_mut().for_each(|timed| timed.rings = [None, None]);
+    }
+
+    pub(crate) fn counter(&self, id: SeriesId) -> Option<&Counted> {
+        self.counters.get(id.position()).filter(|_| id.kind() == Kind::Counter)
+    }
+
+    pub(crate) fn timer(&self, id: SeriesId) -> Option<&Timed> {
+        self.timers.get(id.position()).filter(|_| id.kind() == Kind::Timer)
+    }
+
+    pub(crate) fn set(&self, id: SeriesId) -> Option<&Members> {
+        self.sets.get(id.position()).filter(|_| id.kind() == Kind::Set)
+    }
+
+    /// Goes on from a total of an earlier load.
+    pub(crate) fn resume(&mut self, id: SeriesId, amount: Amount) {
+        let counted = at(&mut self.counters, id);
+        counted.total = counted.total.plus(amount);
+    }
+
+    pub(crate) fn resume_timer(&mut self, id: SeriesId, samples: &Samples) {
+        at(&mut self.timers, id).total.merge(samples);
+    }
+
+    pub(crate) fn count(&mut self, id: SeriesId, gain: Gain) {
+        let counted = at(&mut self.counters, id);
+        counted.total = counted.total.plus(gain.amount);
+        counted.gained = counted.gained.plus(gain.amount);
+        counted.gained_peak.merge(gain.peak);
+    }
+
+    pub(crate) fn observe(&mut self, id: SeriesId, samples: &Samples) {
+        let timed = at(&mut self.timers, id);
+        timed.total.merge(samples);
+        let sum = Amount::whole(i128::try_from(samples.sum()).unwrap_or(i128::MAX));
+        timed.gained = (timed.gained.0.saturating_add(samples.count()), timed.gained.1.plus(sum));
+    }
+
+    pub(crate) fn insert(&mut self, id: SeriesId, members: &Members) {
+        at(&mut self.sets, id).merge(members);
+    }
+
+    /// Whether the member was new.
+    pub(crate) fn insert_member(&mut self, id: SeriesId, member: &str) -> bool {
+        at(&mut self.sets, id).insert(member)
+    }
+
+    pub(crate) fn add(&mut self, sealed: &Sealed) {
+        sealed.counters.iter().for_each(|&(id, gain)| self.count(id, gain));
+        sealed.timers.iter().for_each(|(id, samples)| self.observe(*id, samples));
+        sealed.sets.iter().for_each(|(id, members)| self.insert(*id, members));
+    }
+
+    /// The open period took `span_ns` and is the last one now; a rank's own rates are its peaks.
+    pub(crate) fn roll(&mut self, span_ns: u64, wall_ns: u64, own_rank: Option<u32>) {
+        self.last_ns = span_ns;
+        let slot = self.timeline.advance(span_ns, wall_ns);
+        for counted in &mut self.counters {
+            counted.last = std::mem::take(&mut counted.gained);
+            counted.peak = std::mem::take(&mut counted.gained_peak);
+            if let Some(rank) = own_rank {
+                counted.peak = Peak::of(counted.last, span_ns, rank);
+            }
+            counted.slot = counted.slot.plus(counted.last);
+            if let Some(slot) = slot {
+                self.timeline.put(&mut counted.ring, slot, std::mem::take(&mut counted.slot));
+            }
+        }
+        for timed in &mut self.timers {
+            timed.last = std::mem::take(&mut timed.gained);
+            timed.slot = (timed.slot.0.saturating_add(timed.last.0), timed.slot.1.plus(timed.last.1));
+            if let Some(slot) = slot {
+                let (count, sum) = std::mem::take(&mut timed.slot);
+                self.timeline.put(&mut timed.rings[0], slot, Amount::whole(i128::from(count)));
+                self.timeline.put(&mut timed.rings[1], slot, sum);
+            }
+        }
+    }
+
+    /// Zero, for every series: a cleared series is still there.
+    pub(crate) fn clear(&mut self) {
+        self.counters.iter_mut().for_each(|counted| *counted = Counted::default());
+        self.timers.iter_mut().for_each(|timed| *timed = Timed::default());
+        self.sets.iter_mut().for_each(|members| *members = Members::default());
+    }
+
+    /// Totals that are not zero.
+    pub(crate) fn totals(&self) -> Sealed {
+        let id = |kind, position| SeriesId::new(kind, position as u32);
+        let counters = self.counters.iter().enumerate().filter(|(_, counted)| counted.total != Amount::ZERO);
+        let timers = self.timers.iter().enumerate().filter(|(_, timed)| timed.total.count() > 0);
+        let sets = self.sets.iter().enumerate().filter(|(_, members)| !members.is_empty());
+        let gain = |amount| Gain { amount, peak: Peak::default() };
+        Sealed {
+            counters: counters.map(|(p, counted)| (id(Kind::Counter, p), gain(counted.total))).collect(),
+            timers: timers.map(|(p, timed)| (id(Kind::Timer, p), timed.total.clone())).collect(),
+            sets: sets.map(|(p, members)| (id(Kind::Set, p), members.clone())).collect(),
+        }
+    }
+}
