@@ -220,18 +220,12 @@ flux_future_t *flux_event_publish (flux_t *h, const char *topic, int flags, cons
 int flux_event_publish_get_seq (flux_future_t *f, int *seq);
 int flux_msg_get_seq (const flux_msg_t *msg, uint32_t *seq);
 
-/* ---- lists of requests, for streaming services ---- */
+/* ---- streaming services: whose requests end ---- */
 
-struct flux_msglist *flux_msglist_create (void);
-void flux_msglist_destroy (struct flux_msglist *l);
-int flux_msglist_append (struct flux_msglist *l, const flux_msg_t *msg);
-const flux_msg_t *flux_msglist_first (struct flux_msglist *l);
-const flux_msg_t *flux_msglist_next (struct flux_msglist *l);
-/* Removes the message at the cursor; iteration may go on. */
-void flux_msglist_delete (struct flux_msglist *l);
-int flux_msglist_count (struct flux_msglist *l);
-int flux_msglist_disconnect (struct flux_msglist *l, const flux_msg_t *msg);
-int flux_msglist_cancel (flux_t *h, struct flux_msglist *l, const flux_msg_t *msg);
+/* Whether msg2, a NAME.disconnect, comes from the client that sent msg1. */
+bool flux_disconnect_match (const flux_msg_t *msg1, const flux_msg_t *msg2);
+/* Whether msg2, a NAME.cancel with {"matchtag":i}, is about msg1. */
+bool flux_cancel_match (const flux_msg_t *msg1, const flux_msg_t *msg2);
 
 /* ---- modules and services ---- */
 

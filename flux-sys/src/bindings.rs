@@ -449,29 +449,12 @@ pub struct LibFlux {
         unsafe extern "C" fn(msg: *const flux_msg_t, seq: *mut u32) -> ::std::os::raw::c_int,
         ::libloading::Error,
     >,
-    pub flux_msglist_create: Result<unsafe extern "C" fn() -> *mut flux_msglist, ::libloading::Error>,
-    pub flux_msglist_destroy: Result<unsafe extern "C" fn(l: *mut flux_msglist), ::libloading::Error>,
-    pub flux_msglist_append: Result<
-        unsafe extern "C" fn(l: *mut flux_msglist, msg: *const flux_msg_t) -> ::std::os::raw::c_int,
+    pub flux_disconnect_match: Result<
+        unsafe extern "C" fn(msg1: *const flux_msg_t, msg2: *const flux_msg_t) -> bool,
         ::libloading::Error,
     >,
-    pub flux_msglist_first:
-        Result<unsafe extern "C" fn(l: *mut flux_msglist) -> *const flux_msg_t, ::libloading::Error>,
-    pub flux_msglist_next:
-        Result<unsafe extern "C" fn(l: *mut flux_msglist) -> *const flux_msg_t, ::libloading::Error>,
-    pub flux_msglist_delete: Result<unsafe extern "C" fn(l: *mut flux_msglist), ::libloading::Error>,
-    pub flux_msglist_count:
-        Result<unsafe extern "C" fn(l: *mut flux_msglist) -> ::std::os::raw::c_int, ::libloading::Error>,
-    pub flux_msglist_disconnect: Result<
-        unsafe extern "C" fn(l: *mut flux_msglist, msg: *const flux_msg_t) -> ::std::os::raw::c_int,
-        ::libloading::Error,
-    >,
-    pub flux_msglist_cancel: Result<
-        unsafe extern "C" fn(
-            h: *mut flux_t,
-            l: *mut flux_msglist,
-            msg: *const flux_msg_t,
-        ) -> ::std::os::raw::c_int,
+    pub flux_cancel_match: Result<
+        unsafe extern "C" fn(msg1: *const flux_msg_t, msg2: *const flux_msg_t) -> bool,
         ::libloading::Error,
     >,
     pub flux_module_set_running:
@@ -570,15 +553,8 @@ impl LibFlux {
         let flux_event_publish = __library.get(b"flux_event_publish\0").map(|sym| *sym);
         let flux_event_publish_get_seq = __library.get(b"flux_event_publish_get_seq\0").map(|sym| *sym);
         let flux_msg_get_seq = __library.get(b"flux_msg_get_seq\0").map(|sym| *sym);
-        let flux_msglist_create = __library.get(b"flux_msglist_create\0").map(|sym| *sym);
-        let flux_msglist_destroy = __library.get(b"flux_msglist_destroy\0").map(|sym| *sym);
-        let flux_msglist_append = __library.get(b"flux_msglist_append\0").map(|sym| *sym);
-        let flux_msglist_first = __library.get(b"flux_msglist_first\0").map(|sym| *sym);
-        let flux_msglist_next = __library.get(b"flux_msglist_next\0").map(|sym| *sym);
-        let flux_msglist_delete = __library.get(b"flux_msglist_delete\0").map(|sym| *sym);
-        let flux_msglist_count = __library.get(b"flux_msglist_count\0").map(|sym| *sym);
-        let flux_msglist_disconnect = __library.get(b"flux_msglist_disconnect\0").map(|sym| *sym);
-        let flux_msglist_cancel = __library.get(b"flux_msglist_cancel\0").map(|sym| *sym);
+        let flux_disconnect_match = __library.get(b"flux_disconnect_match\0").map(|sym| *sym);
+        let flux_cancel_match = __library.get(b"flux_cancel_match\0").map(|sym| *sym);
         let flux_module_set_running = __library.get(b"flux_module_set_running\0").map(|sym| *sym);
         let flux_service_register = __library.get(b"flux_service_register\0").map(|sym| *sym);
         let flux_service_unregister = __library.get(b"flux_service_unregister\0").map(|sym| *sym);
@@ -654,15 +630,8 @@ impl LibFlux {
             flux_event_publish,
             flux_event_publish_get_seq,
             flux_msg_get_seq,
-            flux_msglist_create,
-            flux_msglist_destroy,
-            flux_msglist_append,
-            flux_msglist_first,
-            flux_msglist_next,
-            flux_msglist_delete,
-            flux_msglist_count,
-            flux_msglist_disconnect,
-            flux_msglist_cancel,
+            flux_disconnect_match,
+            flux_cancel_match,
             flux_module_set_running,
             flux_service_register,
             flux_service_unregister,
@@ -1049,45 +1018,11 @@ impl LibFlux {
     pub unsafe fn flux_msg_get_seq(&self, msg: *const flux_msg_t, seq: *mut u32) -> ::std::os::raw::c_int {
         (self.flux_msg_get_seq.as_ref().expect("Expected function, got error."))(msg, seq)
     }
-    pub unsafe fn flux_msglist_create(&self) -> *mut flux_msglist {
-        (self.flux_msglist_create.as_ref().expect("Expected function, got error."))()
+    pub unsafe fn flux_disconnect_match(&self, msg1: *const flux_msg_t, msg2: *const flux_msg_t) -> bool {
+        (self.flux_disconnect_match.as_ref().expect("Expected function, got error."))(msg1, msg2)
     }
-    pub unsafe fn flux_msglist_destroy(&self, l: *mut flux_msglist) {
-        (self.flux_msglist_destroy.as_ref().expect("Expected function, got error."))(l)
-    }
-    pub unsafe fn flux_msglist_append(
-        &self,
-        l: *mut flux_msglist,
-        msg: *const flux_msg_t,
-    ) -> ::std::os::raw::c_int {
-        (self.flux_msglist_append.as_ref().expect("Expected function, got error."))(l, msg)
-    }
-    pub unsafe fn flux_msglist_first(&self, l: *mut flux_msglist) -> *const flux_msg_t {
-        (self.flux_msglist_first.as_ref().expect("Expected function, got error."))(l)
-    }
-    pub unsafe fn flux_msglist_next(&self, l: *mut flux_msglist) -> *const flux_msg_t {
-        (self.flux_msglist_next.as_ref().expect("Expected function, got error."))(l)
-    }
-    pub unsafe fn flux_msglist_delete(&self, l: *mut flux_msglist) {
-        (self.flux_msglist_delete.as_ref().expect("Expected function, got error."))(l)
-    }
-    pub unsafe fn flux_msglist_count(&self, l: *mut flux_msglist) -> ::std::os::raw::c_int {
-        (self.flux_msglist_count.as_ref().expect("Expected function, got error."))(l)
-    }
-    pub unsafe fn flux_msglist_disconnect(
-        &self,
-        l: *mut flux_msglist,
-        msg: *const flux_msg_t,
-    ) -> ::std::os::raw::c_int {
-        (self.flux_msglist_disconnect.as_ref().expect("Expected function, got error."))(l, msg)
-    }
-    pub unsafe fn flux_msglist_cancel(
-        &self,
-        h: *mut flux_t,
-        l: *mut flux_msglist,
-        msg: *const flux_msg_t,
-    ) -> ::std::os::raw::c_int {
-        (self.flux_msglist_cancel.as_ref().expect("Expected function, got error."))(h, l, msg)
+    pub unsafe fn flux_cancel_match(&self, msg1: *const flux_msg_t, msg2: *const flux_msg_t) -> bool {
+        (self.flux_cancel_match.as_ref().expect("Expected function, got error."))(msg1, msg2)
     }
     pub unsafe fn flux_module_set_running(&self, h: *mut flux_t) -> ::std::os::raw::c_int {
         (self.flux_module_set_running.as_ref().expect("Expected function, got error."))(h)

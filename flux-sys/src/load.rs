@@ -134,8 +134,6 @@ functions! {
     flux_msg_handler_allow_rolemask
     flux_event_subscribe flux_event_unsubscribe flux_event_decode flux_event_publish flux_event_publish_get_seq
     flux_msg_get_seq
-    flux_msglist_create flux_msglist_destroy flux_msglist_append flux_msglist_first flux_msglist_next
-    flux_msglist_delete flux_msglist_count flux_msglist_disconnect flux_msglist_cancel
     flux_module_set_running flux_service_register flux_service_unregister
 }
 

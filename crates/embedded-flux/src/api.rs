@@ -16,12 +16,6 @@ pub struct Match {
     topic: *const c_char,
 }
 
-/// A list of messages with a cursor.
-pub struct List {
-    messages: Vec<Rc<Message>>,
-    next: usize,
-}
-
 unsafe fn text(text: *const c_char) -> String {
     if text.is_null() {
         String::new()
@@ -671,76 +665,16 @@ pub unsafe extern "C" fn flux_event_publish_get_seq(f: *mut Future, seq: *mut c_
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn flux_msglist_create() -> *mut List {
-    Box::into_raw(Box::new(List { messages: Vec::new(), next: 0 }))
+pub unsafe extern "C" fn flux_disconnect_match(msg1: *const Message, msg2: *const Message) -> bool {
+    let (request, gone) = unsafe { (&*msg1, &*msg2) };
+    request.route.first() == gone.route.first() && request.userid == gone.userid
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn flux_msglist_destroy(l: *mut List) {
-    if !l.is_null() {
-        drop(unsafe { Box::from_raw(l) });
-    }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn flux_msglist_append(l: *mut List, msg: *const Message) -> c_int {
-    unsafe {
-        Rc::increment_strong_count(msg);
-        (*l).messages.push(Rc::from_raw(msg));
-    }
-    0
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn flux_msglist_first(l: *mut List) -> *const Message {
-    unsafe {
-        (*l).next = 0;
-        flux_msglist_next(l)
-    }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn flux_msglist_next(l: *mut List) -> *const Message {
-    let list = unsafe { &mut *l };
-    list.next += 1;
-    list.messages.get(list.next - 1).map_or(std::ptr::null(), Rc::as_ptr)
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn flux_msglist_delete(l: *mut List) {
-    let list = unsafe { &mut *l };
-    if list.next > 0 && list.next <= list.messages.len() {
-        list.next -= 1;
-        list.messages.remove(list.next);
-    }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn flux_msglist_count(l: *mut List) -> c_int {
-    unsafe { (&*l).messages.len() as c_int }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn flux_msglist_disconnect(l: *mut List, msg: *const Message) -> c_int {
-    let (list, gone) = unsafe { (&mut *l, &*msg) };
-    let before = list.messages.len();
-    list.messages.retain(|kept| kept.route.first() != gone.route.first());
-    (before - list.messages.len()) as c_int
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn flux_msglist_cancel(h: *mut Handle, l: *mut List, msg: *const Message) -> c_int {
-    let (list, cancel) = unsafe { (&mut *l, &*msg) };
-    let tag = cancel.json()["matchtag"].as_u64();
-    let (ended, kept) = std::mem::take(&mut list.messages).into_iter().partition(|m: &Rc<Message>| {
-        m.route.first() == cancel.route.first() && Some(u64::from(m.matchtag)) == tag
-    });
-    list.messages = kept;
-    let ended: Vec<Rc<Message>> = ended;
-    ended.iter().for_each(|request| unsafe {
-        (*h).respond(request, libc::ECANCELED, None);
-    });
-    ended.len() as c_int
+pub unsafe extern "C" fn flux_cancel_match(msg1: *const Message, msg2: *const Message) -> bool {
+    let (request, cancel) = unsafe { (&*msg1, &*msg2) };
+    let same = unsafe { flux_disconnect_match(msg1, msg2) };
+    same && cancel.json()["matchtag"].as_u64() == Some(u64::from(request.matchtag))
 }
 
 #[unsafe(no_mangle)]

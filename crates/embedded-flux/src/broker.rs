@@ -194,6 +194,10 @@ impl Broker {
         match message.kind {
             REQUEST => {
                 message.route.push(from.to_owned());
+                // A client's own requests, and not a module's, whose name is its service's.
+                if let Some(client) = self.peers.get_mut(from).filter(|_| from.starts_with("client")) {
+                    client.uses(&message);
+                }
                 self.route_request(message);
             }
             RESPONSE => {
@@ -207,7 +211,7 @@ impl Broker {
         }
     }
 
-    fn route_request(&mut self, mut message: Message) {
+    pub(crate) fn route_request(&mut self, mut message: Message) {
         if message.nodeid == NODEID_UPSTREAM {
             // Away from here, in the name of this rank.
             message.nodeid = self.rank;

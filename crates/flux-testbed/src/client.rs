@@ -38,7 +38,23 @@ impl Client {
     }
 
     pub(crate) fn request(&mut self, node: Option<u32>, topic: &str, payload: &Value) -> Result<Value> {
-        let line = json!({ "node": node, "topic": topic, "payload": payload }).to_string() + "\n";
+        self.ask(topic, &json!({ "node": node, "topic": topic, "payload": payload }))
+    }
+
+    /// The first responses of a stream.
+    pub(crate) fn stream(
+        &mut self,
+        node: u32,
+        topic: &str,
+        payload: &Value,
+        responses: u32,
+    ) -> Result<Value> {
+        let request = json!({ "node": node, "topic": topic, "payload": payload, "responses": responses });
+        self.ask(topic, &request)
+    }
+
+    fn ask(&mut self, topic: &str, request: &Value) -> Result<Value> {
+        let line = request.to_string() + "\n";
         let lost =
             |what: &str| Error::Rpc { topic: topic.into(), errnum: 5, text: format!("testbed-rpc {what}") };
         let input = self.input.as_mut().ok_or_else(|| lost("has ended"))?;

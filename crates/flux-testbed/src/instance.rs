@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 
 /// `<errno.h>`
 const EINVAL: i32 = 22;
+const EPROTO: i32 = 71;
 /// How long the configuration may take from rank 0 to another.
 const CONFIGURED_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -169,6 +170,16 @@ impl Instance {
     /// Asks as a user who is not the instance's owner.
     pub fn rpc_as_guest(&self, rank: u32, topic: &str, payload: Value) -> Result<Value> {
         self.request(rank, true, rank, topic, payload)
+    }
+
+    /// The first `responses` of a stream, as a client of its own asks that then goes.
+    pub fn stream(&self, rank: u32, topic: &str, payload: &Value, responses: u32) -> Result<Vec<Value>> {
+        let program = self.stage.program("testbed-rpc");
+        let mut client = Client::start(&program, &self.environment(), &self.uri(rank), false)?;
+        match client.stream(rank, topic, payload, responses)? {
+            Value::Array(answers) => Ok(answers),
+            other => Err(Error::Rpc { topic: topic.into(), errnum: EPROTO, text: other.to_string() }),
+        }
     }
 
     fn request(&self, via: u32, guest: bool, rank: u32, topic: &str, payload: Value) -> Result<Value> {

@@ -61,7 +61,7 @@ pub use message::{Event, KeptRequest, Request};
 pub use method::{Answer, Method, Role};
 pub use module::{Module, Scope};
 pub use reactor::{Interest, Watcher};
-pub use rpc::{Payload, PendingRpc, Reply, Rpc};
+pub use rpc::{Payload, PendingRpc, Reply, Rpc, Stream};
 
 /// The address space's libflux and its version, or why there is none.
 pub use flux_sys::{LoadError, Version, libflux};

@@ -194,6 +194,25 @@ impl KeptRequest {
         self.answer(answer);
     }
 
+    /// Answers a streaming request, which stays open.
+    pub fn send(&self, answer: Answer) {
+        if self.alive.upgrade().is_some() {
+            respond(&self.handle, self.raw.as_ptr(), Ok(answer));
+        }
+    }
+
+    /// Whether `NAME.disconnect` comes from the client that sent this request.
+    pub fn is_ended_by(&self, disconnect: &Request<'_>) -> bool {
+        // SAFETY: two live messages.
+        unsafe { self.handle.libflux().flux_disconnect_match(self.raw.as_ptr(), disconnect.message.raw) }
+    }
+
+    /// Whether `NAME.cancel` is about this request.
+    pub fn is_cancelled_by(&self, cancel: &Request<'_>) -> bool {
+        // SAFETY: two live messages.
+        unsafe { self.handle.libflux().flux_cancel_match(self.raw.as_ptr(), cancel.message.raw) }
+    }
+
     fn answer(&mut self, answer: Result<Answer>) {
         if !self.answered && self.alive.upgrade().is_some() {
             respond(&self.handle, self.raw.as_ptr(), answer);

@@ -72,6 +72,34 @@ impl Handle {
     }
 }
 
+/// A request with any number of responses; dropped, no more of them are taken.
+pub struct Stream<'h> {
+    rpc: Rpc<'h>,
+}
+
+impl Handle {
+    /// Sends a request that is answered by a stream of responses.
+    pub fn stream(&self, topic: &str, payload: Payload<'_>, node: Node) -> Result<Stream<'_>> {
+        let future = Future::request(self, topic, payload, node, flux_sys::FLUX_RPC_STREAMING)?;
+        Ok(Stream { rpc: Rpc { future, handle: PhantomData } })
+    }
+}
+
+impl Stream<'_> {
+    /// Waits for the next response, at most `timeout`; `None` when the stream has ended in order.
+    pub fn next(&mut self, timeout: Duration) -> Result<Option<Reply>> {
+        let future = &self.rpc.future;
+        future.wait(timeout)?;
+        let reply = future.reply();
+        // SAFETY: a live future.
+        unsafe { future.libflux.flux_future_reset(future.raw.as_ptr()) };
+        match reply {
+            Err(error) if error.errnum() == libc::ENODATA => Ok(None),
+            reply => reply.map(Some),
+        }
+    }
+}
+
 impl Rpc<'_> {
     /// Waits for the response, at most `timeout`.
     ///

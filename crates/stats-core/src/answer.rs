@@ -10,10 +10,9 @@ use crate::query::Query;
 use crate::schedule::Now;
 use crate::series::{Key, Kind, SeriesId, Unit};
 use crate::sketch::RELATIVE_ERROR;
-use crate::value::{Peak, Samples, States};
+use crate::value::{Peak, Samples};
 use serde::ser::{Serialize, SerializeMap, Serializer};
 use serde_json::{Map, Value, json};
-use std::collections::BTreeMap;
 
 /// The version of an answer.
 const VERSION: u32 = 1;
@@ -113,6 +112,8 @@ pub struct Recent {
 pub struct Series<'a> {
     /// Its name, tags, kind and unit.
     pub key: &'a Key,
+    /// The rank that measured it, where one alone is asked for.
+    pub rank: Option<u32>,
     /// What it amounts to.
     pub values: Values,
     /// What it gained recently, where that was asked for.
@@ -125,6 +126,9 @@ impl Serialize for Series<'_> {
         map.serialize_entry("name", self.key.name())?;
         map.serialize_entry("tags", &Tags(self.key.tags()))?;
         map.serialize_entry("type", self.key.kind().name())?;
+        if let Some(rank) = self.rank {
+            map.serialize_entry("rank", &rank)?;
+        }
         match &self.values {
             Values::Counter { total, rate, max } => {
                 map.serialize_entry("total", total)?;
@@ -176,29 +180,23 @@ impl Serialize for Tags<'_> {
 }
 
 /// Whose numbers are wanted.
-#[derive(Clone, Copy, PartialEq)]
-enum Of {
-    /// Those of the whole subtree.
-    All,
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Whose {
+    /// Those of the whole subtree, which is the instance at rank 0.
+    Subtree,
     /// Those that this rank measured.
     Own,
 }
 
 impl Node {
-    /// The whole answer, but for what only the caller knows (`instance`): of this node's subtree, which is the
-    /// instance at rank 0.
+    /// The whole answer at once, but for what only the caller knows (`instance`). A service that has more to do answers
+    /// in [`Steps`](crate::Steps).
     pub fn answer(&self, query: &Query, now: Now) -> Value {
-        self.framed(&self.series(&self.select(query), query, now), now)
-    }
-
-    /// What this rank alone measured: its part of an answer by rank. [`combine`] makes one of several.
-    pub fn own_answer(&self, query: &Query, now: Now) -> Value {
-        let own: Vec<_> =
-            self.select(query).into_iter().filter_map(|id| self.one(id, query, now, Of::Own)).collect();
-        self.framed(&own, now)
-    }
-
-    fn framed(&self, series: &[Series<'_>], now: Now) -> Value {
+        let series: Vec<_> = self
+            .select(query)
+            .into_iter()
+            .filter_map(|id| self.series(id, query.since_ns(), now, Whose::Subtree))
+            .collect();
         let mut answer = self.frame(now);
         answer["series"] = serde_json::to_value(series).unwrap_or_default();
         answer
@@ -232,36 +230,26 @@ impl Node {
         named.into_iter().map(|(id, _)| id).collect()
     }
 
-    /// Some of the series that were selected, of the whole subtree. A gauge that no rank reports is left out; a flow
-    /// that never gained anything is zero.
-    pub fn series(&self, selected: &[SeriesId], query: &Query, now: Now) -> Vec<Series<'_>> {
-        let gauges = selected.iter().any(|id| id.kind() == Kind::Gauge);
-        let states = if gauges { self.states_now() } else { BTreeMap::new() };
-        let one = |&id: &SeriesId| match id.kind() {
-            Kind::Gauge => self.gauge(id, *states.get(&id)?),
-            _ => self.one(id, query, now, Of::All),
-        };
-        selected.iter().filter_map(one).collect()
-    }
-
-    fn gauge(&self, id: SeriesId, states: States) -> Option<Series<'_>> {
-        let key = self.catalog.key(id)?;
-        let number = |(value, rank): (Amount, u32)| (Number::new(value, key.unit()), rank);
-        let States { count, sum, min, max } = states;
-        let sum = Number::new(sum, key.unit());
-        let values = Values::Gauge { count, sum, min: number(min), max: number(max) };
-        Some(Series { key, values, since: None })
-    }
-
-    fn one(&self, id: SeriesId, query: &Query, now: Now, of: Of) -> Option<Series<'_>> {
+    /// One series. `None`: a gauge that no rank reports, or what this rank alone does not measure.
+    pub(crate) fn series(
+        &self,
+        id: SeriesId,
+        since_ns: Option<u64>,
+        now: Now,
+        whose: Whose,
+    ) -> Option<Series<'_>> {
         let key = self.catalog.key(id)?;
         let unit = key.unit();
+        let own = whose == Whose::Own;
         let seconds = self.own.last_ns as f64 / 1e9;
         let rate = |gained: f64| if seconds > 0.0 { gained / seconds } else { 0.0 };
-        let below = (of == Of::All).then_some(&self.below);
+        let below = (!own).then_some(&self.below);
         let values = match key.kind() {
             Kind::Gauge => {
-                return self.gauge(id, States::of(*self.gauges.get(&id)?, self.config().rank));
+                let states = if own { self.own_state(id) } else { self.state(id) }?;
+                let number = |(value, rank): (Amount, u32)| (Number::new(value, unit), rank);
+                let (sum, min, max) = (Number::new(states.sum, unit), number(states.min), number(states.max));
+                Values::Gauge { count: states.count, sum, min, max }
             }
             Kind::Counter => {
                 let (mine, theirs) = (self.own.counter(id), below.and_then(|below| below.counter(id)));
@@ -271,7 +259,7 @@ impl Node {
                     last = last.plus(counted.last);
                     peak.merge(counted.peak);
                 }
-                if of == Of::Own && mine.is_none() {
+                if own && mine.is_none() {
                     return None;
                 }
                 let max = peak.rank().map(|rank| (rank, real(peak.rate(), unit)));
@@ -284,7 +272,7 @@ impl Node {
                     samples.merge(&timed.total);
                     last += timed.last.0;
                 }
-                if of == Of::Own && mine.is_none() {
+                if own && mine.is_none() {
                     return None;
                 }
                 timer(&samples, unit, rate(last as f64))
@@ -293,22 +281,22 @@ impl Node {
                 let (mine, theirs) = (self.own.set(id), below.and_then(|below| below.set(id)));
                 let mut members = Members::default();
                 mine.into_iter().chain(theirs).for_each(|more| members.merge(more));
-                if of == Of::Own && mine.is_none() {
+                if own && mine.is_none() {
                     return None;
                 }
                 Values::Set { estimate: members.estimate(), error: members.error() }
             }
         };
-        let since = query.since_ns().and_then(|since_ns| self.recent(id, unit, since_ns, now, of));
-        Some(Series { key, values, since })
+        let since = since_ns.and_then(|since_ns| self.recent(id, unit, since_ns, now, whose));
+        Some(Series { key, rank: own.then_some(self.config().rank), values, since })
     }
 
     /// `None` for a set, of which no history is kept.
-    fn recent(&self, id: SeriesId, unit: Unit, since_ns: u64, now: Now, of: Of) -> Option<Recent> {
+    fn recent(&self, id: SeriesId, unit: Unit, since_ns: u64, now: Now, whose: Whose) -> Option<Recent> {
         if id.kind() == Kind::Set {
             return None;
         }
-        let below = (of == Of::All).then_some(&self.below);
+        let below = (whose == Whose::Subtree).then_some(&self.below);
         let stores = || [Some(&self.own), below].into_iter().flatten();
         let rings = |store: &crate::store::Store, slot| {
             let counter = store.counter(id).and_then(|counted| counted.ring.as_ref());
@@ -341,32 +329,27 @@ pub(crate) fn timer(samples: &Samples, unit: Unit, rate: f64) -> Values {
     Values::Timer { count: samples.count(), rate, sum: Number::new(sum, unit), shape }
 }
 
-/// One answer of several, as an answer by rank: each part's series say of which `rank` (or, of a subtree, of which
-/// `ranks`) they are. `frame` is the asker's own, and `missing` those who did not answer.
-pub fn combine(
-    frame: Value,
-    parts: Vec<(u32, Value)>,
-    missing: &crate::idset::IdSet,
-    subtrees: bool,
-) -> Value {
-    let mut all = Vec::new();
-    for (rank, mut part) in parts {
-        let covered = part["ranks"]["covered"].take();
-        let Value::Array(series) = part["series"].take() else { continue };
-        for mut one in series {
-            if let Value::Object(one) = &mut one {
-                one.insert("rank".into(), rank.into());
-                if subtrees {
-                    one.insert("ranks".into(), covered.clone());
-                }
-            }
-            all.push(one);
+/// The series of another rank's answer, as text: the inside of a JSON list. Of an answer about the subtree of
+/// `subtree_of`, each says so (`rank`, and the `ranks` that are covered).
+pub fn series_text(mut answer: Value, subtree_of: Option<u32>) -> String {
+    let Value::Array(series) = answer["series"].take() else { return String::new() };
+    let mut text = String::new();
+    for mut one in series {
+        if let (Value::Object(one), Some(rank)) = (&mut one, subtree_of) {
+            one.insert("rank".into(), rank.into());
+            one.insert("ranks".into(), answer["ranks"]["covered"].clone());
         }
+        join(&mut text, &one.to_string());
     }
-    let mut answer = frame;
-    answer["unanswered"] = missing.to_string().into();
-    answer["series"] = Value::Array(all);
-    answer
+    text
+}
+
+/// Adds to the inside of a JSON list.
+pub(crate) fn join(list: &mut String, more: &str) {
+    if !list.is_empty() && !more.is_empty() {
+        list.push(',');
+    }
+    list.push_str(more);
 }
 
 /// Names of answers that a tree has, too.
@@ -395,12 +378,12 @@ mod tests {
     }
 
     #[test]
-    fn parts_by_rank_become_one_answer() {
-        let part =
-            |total: u32| json!({ "ranks": { "covered": "1" }, "series": [{ "name": "a", "total": total }] });
-        let missing = "3".parse().unwrap();
-        let answer = combine(json!({ "version": 1 }), vec![(1, part(5)), (2, part(6))], &missing, false);
-        let series = json!([{ "name": "a", "total": 5, "rank": 1 }, { "name": "a", "total": 6, "rank": 2 }]);
-        assert_eq!(answer, json!({ "version": 1, "unanswered": "3", "series": series }));
+    fn the_series_of_a_subtree_say_whose_they_are() {
+        let part = json!({ "ranks": { "covered": "1,3-4" }, "series": [{ "name": "a" }, { "name": "b" }] });
+        let list = |text: String| serde_json::from_str::<Value>(&format!("[{text}]")).unwrap();
+        assert_eq!(list(series_text(part.clone(), None)), json!([{ "name": "a" }, { "name": "b" }]));
+        let of = |name: &str| json!({ "name": name, "rank": 1, "ranks": "1,3-4" });
+        assert_eq!(list(series_text(part, Some(1))), json!([of("a"), of("b")]));
+        assert_eq!(series_text(json!({ "series": 5 }), Some(1)), "");
     }
 }

@@ -10,6 +10,7 @@ mod upstream;
 
 use crate::amount::Amount;
 use crate::flows::Flows;
+use crate::idset::IdSet;
 use crate::marks::{Ids, Marks};
 use crate::schedule::{Now, Schedule};
 use crate::series::{Catalog, SeriesId};
@@ -319,6 +320,27 @@ impl Node {
             states.entry(id).and_modify(|present| *present = present.merged(more)).or_insert(more);
         }
         states
+    }
+
+    /// One gauge of the subtree, as [`Node::states_now`] has all.
+    pub(crate) fn state(&self, id: SeriesId) -> Option<States> {
+        let below = self.links.values().filter(|link| !link.suspended);
+        let below = below.filter_map(|link| link.states.get(&id).copied());
+        self.own_state(id).into_iter().chain(below).reduce(States::merged)
+    }
+
+    pub(crate) fn own_state(&self, id: SeriesId) -> Option<States> {
+        self.gauges.get(&id).map(|&value| States::of(value, self.config.rank))
+    }
+
+    /// The ranks that send batches to this one: each speaks for a part of the subtree.
+    pub fn senders(&self) -> IdSet {
+        self.links.keys().copied().collect()
+    }
+
+    /// The ranks of the subtree that are heard of.
+    pub fn covered(&self, now: Now) -> IdSet {
+        self.coverage.status(now).covered
     }
 
     /// A clear: totals restart from zero, once for each generation. Older batches' flows will be dropped.

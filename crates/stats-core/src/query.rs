@@ -70,12 +70,10 @@ impl Query {
                 _ => return bad(format!("{key}: unknown key; allowed: {KEYS}")),
             }
         }
+        if query.ranks.is_some() && query.by != By::Rank {
+            return bad("ranks: only with \"by\":\"rank\"".to_owned());
+        }
         Ok(query)
-    }
-
-    /// Whether each rank is asked for what it measured itself.
-    pub fn by_rank(&self) -> bool {
-        self.by == By::Rank
     }
 
     /// How the answer is split up.
@@ -126,11 +124,11 @@ mod tests {
     #[test]
     fn a_question_is_read_whole() {
         let query = Query::parse(
-            &json!({ "match": ["a.*"], "by": "subtree", "ranks": "0-3", "since": 1.5, "stream": true }),
+            &json!({ "match": ["a.*"], "by": "rank", "ranks": "0-3", "since": 1.5, "stream": true }),
         )
         .unwrap();
         assert!(query.matches("a.b") && !query.matches("a") && query.stream());
-        assert_eq!((query.by(), query.since_ns()), (By::Subtree, Some(1_500_000_000)));
+        assert_eq!((query.by(), query.since_ns()), (By::Rank, Some(1_500_000_000)));
         assert_eq!(query.ranks().unwrap().to_string(), "0-3");
         assert!(Query::default().matches("anything"));
     }
@@ -144,6 +142,7 @@ mod tests {
             (json!({ "match": [1] }), "match: expected texts of at most 300 bytes, got 1"),
             (json!({ "by": "node" }), "by: expected \"none\", \"rank\" or \"subtree\", got \"node\""),
             (json!({ "ranks": "x" }), "ranks: \"x\" is no idset"),
+            (json!({ "ranks": "1" }), "ranks: only with \"by\":\"rank\""),
             (json!({ "since": -1 }), "since: expected seconds above zero, got -1"),
             (json!({ "stream": 1 }), "stream: expected true or false, got 1"),
         ] {

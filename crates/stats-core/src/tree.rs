@@ -4,10 +4,10 @@ use crate::amount::Amount;
 use crate::answer::{Number, timer_map};
 use crate::members::Members;
 use crate::node::Node;
-use crate::series::{Kind, Unit};
+use crate::query::Query;
+use crate::series::{Key, Kind, SeriesId, Unit};
 use crate::value::{Samples, States};
 use serde_json::{Map, Value, json};
-use std::collections::BTreeMap;
 
 /// The key of a value whose name is also the beginning of longer names.
 const OWN_VALUE: &str = "value";
@@ -24,54 +24,74 @@ struct Named {
 impl Node {
     /// The merged tree: a counter is its total, a set its estimate, a gauge and a timer are objects of numbers. Series
     /// that differ in their tags only are merged; a name that is also the beginning of longer names has its own number
-    /// under `value`.
+    /// under `value`. A service that has more to do makes it in [`Steps`](crate::Steps).
     pub fn tree(&self) -> Value {
-        let mut names: BTreeMap<&str, Named> = BTreeMap::new();
-        let states = self.states_now();
-        for (id, key) in self.catalog.iter() {
-            let (named, unit) = (names.entry(key.name()).or_default(), key.unit());
-            match key.kind() {
-                Kind::Counter => {
-                    let sum = named.counter.get_or_insert((Amount::ZERO, unit));
-                    let stores = [self.own.counter(id), self.below.counter(id)];
-                    stores.into_iter().flatten().for_each(|counted| sum.0 = sum.0.plus(counted.total));
-                }
-                Kind::Timer => {
-                    let sum = named.timer.get_or_insert_with(|| (Samples::default(), unit));
-                    let stores = [self.own.timer(id), self.below.timer(id)];
-                    stores.into_iter().flatten().for_each(|timed| sum.0.merge(&timed.total));
-                }
-                Kind::Set => {
-                    let sum = named.set.get_or_insert_default();
-                    [self.own.set(id), self.below.set(id)]
-                        .into_iter()
-                        .flatten()
-                        .for_each(|more| sum.merge(more));
-                }
-                Kind::Gauge => {
-                    if let Some(&more) = states.get(&id) {
-                        let sum = named.gauge.map_or(more, |(present, _)| present.merged(more));
-                        named.gauge = Some((sum, unit));
-                    }
-                }
-            }
-        }
         let mut root = Map::new();
-        for (name, named) in names {
-            if let Some((states, unit)) = named.gauge {
-                insert(&mut root, name, gauge(&states, unit));
-            }
-            if let Some((samples, unit)) = named.timer {
-                insert(&mut root, name, Value::Object(timer_map(&samples, unit)));
-            }
-            if let Some(members) = named.set {
-                insert(&mut root, name, members.estimate().into());
-            }
-            if let Some((total, unit)) = named.counter {
-                insert(&mut root, name, json!(Number::new(total, unit)));
-            }
+        let selected = self.select(&Query::default());
+        let mut rest = selected.as_slice();
+        while !rest.is_empty() {
+            rest = self.add_name(&mut root, rest);
         }
         Value::Object(root)
+    }
+
+    /// Adds the first of `series`, and those of the same name, which follow it; the rest.
+    pub(crate) fn add_name<'a>(
+        &self,
+        root: &mut Map<String, Value>,
+        series: &'a [SeriesId],
+    ) -> &'a [SeriesId] {
+        let name_of = |&id: &SeriesId| self.catalog.key(id).map(Key::name);
+        let Some(name) = series.first().and_then(name_of) else { return series.get(1..).unwrap_or_default() };
+        let same = series.iter().take_while(|id| name_of(id) == Some(name)).count();
+        let (series, rest) = series.split_at(same);
+        let mut named = Named::default();
+        for &id in series {
+            let Some(key) = self.catalog.key(id) else { continue };
+            named.add(self, id, key);
+        }
+        if let Some((states, unit)) = named.gauge {
+            insert(root, name, gauge(&states, unit));
+        }
+        if let Some((samples, unit)) = named.timer {
+            insert(root, name, Value::Object(timer_map(&samples, unit)));
+        }
+        if let Some(members) = named.set {
+            insert(root, name, members.estimate().into());
+        }
+        if let Some((total, unit)) = named.counter {
+            insert(root, name, json!(Number::new(total, unit)));
+        }
+        rest
+    }
+}
+
+impl Named {
+    fn add(&mut self, node: &Node, id: SeriesId, key: &Key) {
+        let unit = key.unit();
+        match key.kind() {
+            Kind::Counter => {
+                let sum = self.counter.get_or_insert((Amount::ZERO, unit));
+                let stores = [node.own.counter(id), node.below.counter(id)];
+                stores.into_iter().flatten().for_each(|counted| sum.0 = sum.0.plus(counted.total));
+            }
+            Kind::Timer => {
+                let sum = self.timer.get_or_insert_with(|| (Samples::default(), unit));
+                let stores = [node.own.timer(id), node.below.timer(id)];
+                stores.into_iter().flatten().for_each(|timed| sum.0.merge(&timed.total));
+            }
+            Kind::Set => {
+                let sum = self.set.get_or_insert_default();
+                let stores = [node.own.set(id), node.below.set(id)];
+                stores.into_iter().flatten().for_each(|more| sum.merge(more));
+            }
+            Kind::Gauge => {
+                if let Some(more) = node.state(id) {
+                    let sum = self.gauge.map_or(more, |(present, _)| present.merged(more));
+                    self.gauge = Some((sum, unit));
+                }
+            }
+        }
     }
 }
 

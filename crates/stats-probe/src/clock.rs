@@ -38,9 +38,19 @@ pub enum Clock {
 /// CLOCK_MONOTONIC in nanoseconds.
 #[inline(always)]
 pub(crate) fn monotonic_ns() -> u64 {
+    nanoseconds(libc::CLOCK_MONOTONIC)
+}
+
+/// The CPU time of the calling thread in nanoseconds.
+pub fn thread_cpu_ns() -> u64 {
+    nanoseconds(libc::CLOCK_THREAD_CPUTIME_ID)
+}
+
+#[inline(always)]
+fn nanoseconds(clock: libc::clockid_t) -> u64 {
     let mut ts = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: `ts` is a valid, writable timespec for the duration of the call.
-    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut ts) };
+    unsafe { libc::clock_gettime(clock, &mut ts) };
     (ts.tv_sec as u64).wrapping_mul(1_000_000_000).wrapping_add(ts.tv_nsec as u64)
 }
 

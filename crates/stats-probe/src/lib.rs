@@ -36,7 +36,7 @@ mod slots;
 mod thread;
 mod totals;
 
-pub use clock::Clock;
+pub use clock::{Clock, thread_cpu_ns};
 pub use histogram::WorkHistogram;
 pub use instrument::{Instrument, ReactorSample};
 pub use names::Name;

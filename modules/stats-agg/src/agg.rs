@@ -5,10 +5,11 @@ use crate::config::{Config, ProbeMode};
 use crate::custody::CustodyFile;
 use crate::measure::Measure;
 use crate::methods;
+use crate::questions::Questions;
 use flux::{Error, Level, Method, Module, Node as To, Payload, PendingRpc, Scope, Watcher};
 use serde_json::Value;
 use stats_core::{Node, NodeConfig, Now};
-use stats_probe::{Mode, Options, Probe};
+use stats_probe::{Mode, Options, Probe, thread_cpu_ns};
 use std::collections::HashMap;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -36,6 +37,11 @@ pub(crate) struct StatsAgg {
     /// What was last logged of the way upstream, so that it is logged once.
     pub(crate) upstream_trouble: Option<String>,
     pub(crate) instance: Value,
+    pub(crate) questions: Questions,
+    /// Fires for the next slice of work on answers.
+    pub(crate) slicer: Option<Watcher>,
+    /// This thread's CPU time at the end of the last period, and when that was.
+    busy_before: (u64, u64),
 }
 
 impl StatsAgg {
@@ -64,16 +70,25 @@ impl StatsAgg {
         let now = self.now();
         if now.mono_ns >= self.node.next_deadline_ns() {
             self.record(scope);
+            self.note_busy();
             self.node.tick(self.now());
             self.transmit(scope);
             self.ask_around(scope);
+            self.feed_streams(scope);
         }
         self.schedule(scope);
     }
 
+    /// Tells the node what share of a core this thread took, of which most is its children's doing.
+    fn note_busy(&mut self) {
+        let (now, busy_ns) = (self.now(), thread_cpu_ns());
+        let (busy_before, before) = std::mem::replace(&mut self.busy_before, (busy_ns, now.mono_ns));
+        self.node.note_busy(busy_ns.saturating_sub(busy_before), now.mono_ns.saturating_sub(before), now);
+    }
+
     /// Records what was measured since the last time.
     fn record(&mut self, scope: &Scope<Self>) {
-        self.measure.record(&mut self.node, scope.panics());
+        self.measure.record(&mut self.node, scope.panics(), self.questions.open_streams());
     }
 
     /// Takes a configuration that has been checked.
@@ -85,6 +100,9 @@ impl StatsAgg {
             self.ask_for_modules(scope);
         }
         self.node.reconfigure(config.period, config.max_series, self.now());
+        if config.history != self.config.history {
+            self.node.set_history(config.history);
+        }
         self.config = config;
         self.schedule(scope);
     }
@@ -199,7 +217,11 @@ impl Module for StatsAgg {
             asked: 0,
             upstream_trouble: None,
             instance: instance(scope, size),
+            questions: Questions::default(),
+            slicer: None,
+            busy_before: (thread_cpu_ns(), 0),
         };
+        agg.node.set_history(agg.config.history);
         agg.log_probe(scope);
         agg.schedule(scope);
         agg.explore_parent(scope);
@@ -213,6 +235,7 @@ impl Module for StatsAgg {
     }
 
     fn unload(&mut self, scope: &Scope<Self>) -> Option<Duration> {
+        self.end_streams();
         self.record(scope);
         self.node.begin_unload(self.now());
         self.transmit(scope);

@@ -54,9 +54,10 @@ impl Ancestors {
         further
     }
 
-    /// Back to the parent: the module may have been loaded there.
-    pub(crate) fn restart(&mut self) {
-        self.next = 0;
+    /// Begins with `first`; without one, with the parent: the module may have been loaded there.
+    pub(crate) fn restart(&mut self, first: Option<u32>) {
+        let known = first.and_then(|first| self.ranks.iter().position(|&rank| rank == first));
+        self.next = known.unwrap_or(0);
     }
 }
 
@@ -122,6 +123,10 @@ mod tests {
             tried.push(ancestors.current());
         }
         assert_eq!(tried, [Some(5), Some(2), Some(0)]);
+        assert_eq!(ancestors.current(), Some(5));
+        ancestors.restart(Some(2));
+        assert_eq!(ancestors.current(), Some(2));
+        ancestors.restart(Some(9));
         assert_eq!(ancestors.current(), Some(5));
     }
 

@@ -12,6 +12,7 @@ mod config;
 mod custody;
 mod measure;
 mod methods;
+mod questions;
 mod upstream;
 
 flux::module!(agg::StatsAgg);

@@ -60,9 +60,12 @@ struct OwnIds {
     overflow: SeriesId,
     before_clear: SeriesId,
     parked: SeriesId,
+    doubted: SeriesId,
+    gauges_overflow: SeriesId,
     sent_bytes: SeriesId,
     panics: SeriesId,
     untimed: SeriesId,
+    streams: SeriesId,
 }
 
 /// Turns samples into series.
@@ -105,7 +108,7 @@ impl Measure {
     }
 
     /// Records what has been done since the last time.
-    pub(crate) fn record(&mut self, node: &mut Node, panics: u64) {
+    pub(crate) fn record(&mut self, node: &mut Node, panics: u64, streams: usize) {
         self.periods = self.periods.wrapping_add(1);
         // First of all, so that a full catalog can still say that it is full.
         if self.own.is_none() {
@@ -133,6 +136,9 @@ impl Measure {
             }
         }
         self.record_own(node, panics, status.overflow);
+        if let Some(ids) = &self.own {
+            node.set(ids.streams, Some(Amount::whole(streams as i128)));
+        }
     }
 
     fn record_own(&mut self, node: &mut Node, panics: u64, untimed: u64) {
@@ -145,6 +151,8 @@ impl Measure {
             (ids.overflow, now.overflow, before.overflow),
             (ids.before_clear, now.before_clear, before.before_clear),
             (ids.parked, now.parked, before.parked),
+            (ids.doubted, now.doubted, before.doubted),
+            (ids.gauges_overflow, now.states_overflow, before.states_overflow),
             (ids.sent_bytes, now.sent_bytes, before.sent_bytes),
             (ids.panics, panics, std::mem::replace(&mut self.panics, panics)),
             (ids.untimed, untimed, std::mem::replace(&mut self.untimed, untimed)),
@@ -241,6 +249,7 @@ fn turn_ids(node: &mut Node, module: &ModuleSample) -> Result<TurnIds, Refused> 
 }
 
 fn own_ids(node: &mut Node) -> Result<OwnIds, Refused> {
+    let streams = node.declare(Key::new("stats-agg.streams", &[], Kind::Gauge, Unit::None)?)?;
     let mut id =
         |name: &str, unit| node.declare(Key::new(&format!("stats-agg.{name}"), &[], Kind::Counter, unit)?);
     Ok(OwnIds {
@@ -250,8 +259,11 @@ fn own_ids(node: &mut Node) -> Result<OwnIds, Refused> {
         overflow: id("overflow", Unit::None)?,
         before_clear: id("flows_before_clear", Unit::None)?,
         parked: id("batches_parked", Unit::None)?,
+        doubted: id("batches_doubted", Unit::None)?,
+        gauges_overflow: id("gauges_overflow", Unit::None)?,
         sent_bytes: id("sent_bytes", Unit::Bytes)?,
         panics: id("panics", Unit::None)?,
         untimed: id("untimed_waits", Unit::None)?,
+        streams,
     })
 }

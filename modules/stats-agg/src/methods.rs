@@ -3,7 +3,7 @@
 use crate::agg::StatsAgg;
 use crate::upstream::OVERLAP;
 use flux::{Answer, Error, Event, Method, Request, Role, Scope};
-use stats_core::{MergeRefused, Query};
+use stats_core::MergeRefused;
 use std::time::Duration;
 
 /// How long the publication of a clear may take.
@@ -11,18 +11,27 @@ const PUBLISH_TIMEOUT: Duration = Duration::from_secs(10);
 
 impl StatsAgg {
     /// The merged tree. On a rank other than 0: of its subtree.
-    fn stats_get(&mut self, _scope: &Scope<Self>, request: &Request<'_>) -> Result<Answer, Error> {
+    fn stats_get(&mut self, scope: &Scope<Self>, request: &Request<'_>) -> Result<Answer, Error> {
         self.check_guest(request)?;
-        Ok(Answer::json(self.node.tree()))
+        self.ask_tree(scope, request)
     }
 
     /// Series with totals, rates and coverage.
-    fn query(&mut self, _scope: &Scope<Self>, request: &Request<'_>) -> Result<Answer, Error> {
+    fn query(&mut self, scope: &Scope<Self>, request: &Request<'_>) -> Result<Answer, Error> {
         self.check_guest(request)?;
-        let query = Query::parse(&request.json()?).map_err(|error| Error::invalid(error.to_string()))?;
-        let mut answer = self.node.answer(&query, self.now());
-        answer["instance"] = self.instance.clone();
-        Ok(Answer::json(answer))
+        self.ask_series(scope, request)
+    }
+
+    /// A client is gone (RFC 6). Nobody awaits an answer.
+    fn disconnect(&mut self, _scope: &Scope<Self>, request: &Request<'_>) -> Result<Answer, Error> {
+        self.end_streams_of(request);
+        Ok(Answer::Later)
+    }
+
+    /// A stream is no longer wanted (RFC 6). Nobody awaits an answer.
+    fn cancel(&mut self, _scope: &Scope<Self>, request: &Request<'_>) -> Result<Answer, Error> {
+        self.cancel_stream(request);
+        Ok(Answer::Later)
     }
 
     fn check_guest(&self, request: &Request<'_>) -> Result<(), Error> {
@@ -79,6 +88,8 @@ pub(crate) fn table() -> Vec<Method<StatsAgg>> {
     vec![
         Method::request("stats-get", StatsAgg::stats_get).allow(Role::All),
         Method::request("query", StatsAgg::query).allow(Role::User),
+        Method::request("disconnect", StatsAgg::disconnect).allow(Role::User),
+        Method::request("cancel", StatsAgg::cancel).allow(Role::User),
         Method::request("merge", StatsAgg::merge),
         Method::request("stats-clear", StatsAgg::clear_request),
         Method::event("stats-clear", StatsAgg::clear_event),

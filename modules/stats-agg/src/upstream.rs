@@ -19,7 +19,7 @@ impl StatsAgg {
     pub(crate) fn transmit(&mut self, scope: &Scope<Self>) {
         while self.in_flight.is_none() {
             let Some(transmit) = self.node.poll_transmit() else { return };
-            self.ancestors.restart();
+            self.ancestors.restart(transmit.to);
             self.send(scope, transmit);
         }
     }
@@ -32,6 +32,7 @@ impl StatsAgg {
         let sent = match self.ancestors.current() {
             None => Err(Error::new(libc::ENOSYS, "this broker knows no ancestor")),
             Some(rank) => {
+                self.node.sent_to(token, rank);
                 let payload = transmit.payload.clone();
                 scope.request(
                     &topic,

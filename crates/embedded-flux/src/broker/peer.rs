@@ -3,6 +3,7 @@
 use crate::broker::Broker;
 use crate::message::{self, Message};
 use crate::reactor::{Kind, POLLIN, POLLOUT, Reactor, Watcher};
+use std::collections::BTreeMap;
 use std::ffi::{c_int, c_void};
 use std::io::{ErrorKind, Read, Write};
 use std::os::fd::AsRawFd;
@@ -28,6 +29,8 @@ pub(crate) struct Peer {
     pub(crate) subscriptions: Vec<String>,
     /// Requests passed to a neighbour and not answered yet: failed when it is lost.
     tracked: Vec<Message>,
+    /// Services that a client used, with a request to each that says that the client is gone.
+    used: BTreeMap<(u32, String), Message>,
 }
 
 /// What a peer's watcher gets.
@@ -37,6 +40,17 @@ struct Watched {
 }
 
 impl Peer {
+    /// Remembers the service, to be told of the end of whoever asks.
+    pub(crate) fn uses(&mut self, request: &Message) {
+        let service = (request.nodeid, request.service().to_owned());
+        self.used.entry(service).or_insert_with_key(|(_, service)| {
+            let mut gone = request.head();
+            gone.topic = format!("{service}.disconnect");
+            (gone.noresponse, gone.streaming, gone.matchtag) = (true, false, 0);
+            gone
+        });
+    }
+
     pub(crate) fn track(&mut self, request: &Message) {
         if !request.noresponse {
             self.tracked.push(request.head());
@@ -85,7 +99,9 @@ impl Broker {
         let watcher = Reactor::watch(self.reactor, kind, ready, watched.cast());
         unsafe { (*watcher).start() };
         let (input, output, subscriptions, tracked) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        self.peers.insert(id, Peer { role, stream, input, output, watcher, watched, subscriptions, tracked });
+        let used = BTreeMap::new();
+        let peer = Peer { role, stream, input, output, watcher, watched, subscriptions, tracked, used };
+        self.peers.insert(id, peer);
     }
 
     pub(crate) fn rename_peer(&mut self, from: &str, to: String, role: Role) {
@@ -164,7 +180,8 @@ impl Broker {
         match peer.role {
             Role::Parent => self.end(),
             Role::Child(rank) => self.subtree(rank).into_iter().for_each(|rank| self.went_down(rank)),
-            Role::Local | Role::Stranger => {}
+            Role::Local => peer.used.into_values().for_each(|gone| self.route_request(gone)),
+            Role::Stranger => {}
         }
     }
 }

@@ -1,6 +1,7 @@
 //! `testbed-rpc URI [--guest]`: one request a line on standard input, one answer a line on standard output, as JSON.
 //!
 //! A request is `{"node":RANK or null,"topic":…,"payload":{…}}`, an answer `{"ok":{…}}` or `{"errnum":…,"text":…}`.
+//! With `"responses":N` it is a streaming one, and its answer a list of the first N responses; the rest is forgotten.
 
 use flux::{Client, Error, Node, Payload};
 use serde_json::{Value, json};
@@ -20,7 +21,17 @@ fn ask(client: &Client, line: &str) -> Result<Value, Error> {
         Value::Null => Payload::None,
         object => Payload::Json(object),
     };
-    client.rpc(topic, payload, node.map_or(Node::Any, Node::Rank))?.wait(TIMEOUT)?.json()
+    let node = node.map_or(Node::Any, Node::Rank);
+    let Some(responses) = request["responses"].as_u64() else {
+        return client.rpc(topic, payload, node)?.wait(TIMEOUT)?.json();
+    };
+    let (mut stream, mut answers) = (client.stream(topic, payload, node)?, Vec::new());
+    while (answers.len() as u64) < responses
+        && let Some(reply) = stream.next(TIMEOUT)?
+    {
+        answers.push(reply.json()?);
+    }
+    Ok(Value::Array(answers))
 }
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {

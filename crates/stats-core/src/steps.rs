@@ -1,0 +1,115 @@
+//! Answers in steps of bounded length: a reactor that has children to hear goes on between them.
+
+use crate::answer::{Whose, join};
+use crate::node::Node;
+use crate::query::Query;
+use crate::schedule::Now;
+use crate::series::SeriesId;
+use serde_json::{Map, Value};
+
+/// A node's part of an answer in the making. What is merged between two steps is in the series that come later; a clear
+/// starts it anew.
+#[derive(Debug)]
+pub struct Steps {
+    /// What is wanted; `None`: the whole tree.
+    query: Option<(Query, Whose)>,
+    selected: Vec<SeriesId>,
+    /// How many of them are done.
+    done: usize,
+    generation: u64,
+    list: String,
+    tree: Map<String, Value>,
+}
+
+impl Steps {
+    /// A list of series.
+    pub fn list(node: &Node, query: Query, whose: Whose) -> Self {
+        Self::new(node, Some((query, whose)))
+    }
+
+    /// The tree, as [`Node::tree`] has it.
+    pub fn tree(node: &Node) -> Self {
+        Self::new(node, None)
+    }
+
+    fn new(node: &Node, query: Option<(Query, Whose)>) -> Self {
+        let selected = match &query {
+            Some((query, _)) => node.select(query),
+            None => node.select(&Query::default()),
+        };
+        let generation = node.generation();
+        Steps { query, selected, done: 0, generation, list: String::new(), tree: Map::new() }
+    }
+
+    /// Goes on by about `series` series. True: it is whole.
+    pub fn go_on(&mut self, node: &Node, now: Now, series: usize) -> bool {
+        if node.generation() != self.generation {
+            *self = Self::new(node, self.query.take());
+        }
+        let end = self.done.saturating_add(series).min(self.selected.len());
+        match &self.query {
+            Some((query, whose)) => {
+                for &id in self.selected.get(self.done..end).unwrap_or_default() {
+                    let series = node.series(id, query.since_ns(), now, *whose);
+                    let text = series.and_then(|series| serde_json::to_string(&series).ok());
+                    join(&mut self.list, &text.unwrap_or_default());
+                }
+                self.done = end;
+            }
+            None => {
+                while self.done < end {
+                    let rest = self.selected.get(self.done..).unwrap_or_default();
+                    self.done = self.selected.len() - node.add_name(&mut self.tree, rest).len();
+                }
+            }
+        }
+        self.done >= self.selected.len()
+    }
+
+    /// The bytes that it has come to.
+    pub fn len(&self) -> usize {
+        self.list.len()
+    }
+
+    /// Whether there is nothing in it yet.
+    pub fn is_empty(&self) -> bool {
+        self.list.is_empty() && self.tree.is_empty()
+    }
+
+    /// The series, as the inside of a JSON list; of a tree, the tree as a JSON object.
+    pub fn into_text(self) -> String {
+        if self.query.is_some() { self.list } else { Value::Object(self.tree).to_string() }
+    }
+}
+
+/// An answer as text: its frame ([`Node::frame`], with what the caller adds) and the inside of its list of series.
+pub fn framed(frame: &Value, series: &[String]) -> String {
+    let mut text = frame.to_string();
+    // An object: its last brace makes room for one more key.
+    text.pop();
+    text.push_str(if text.len() > 1 { ",\"series\":[" } else { "\"series\":[" });
+    let mut first = true;
+    for part in series.iter().filter(|part| !part.is_empty()) {
+        if !std::mem::take(&mut first) {
+            text.push(',');
+        }
+        text.push_str(part);
+    }
+    text.push_str("]}");
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_frame_and_parts_become_one_object() {
+        let parts = ["{\"a\":1}".to_owned(), String::new(), "{\"b\":2},{\"c\":3}".to_owned()];
+        let read = |text: &str| serde_json::from_str::<Value>(text).unwrap();
+        let whole = json!({ "version": 1, "series": [{ "a": 1 }, { "b": 2 }, { "c": 3 }] });
+        assert_eq!(read(&framed(&json!({ "version": 1 }), &parts)), whole);
+        assert_eq!(read(&framed(&json!({}), &[])), json!({ "series": [] }));
+    }
+}

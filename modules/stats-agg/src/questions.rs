@@ -1,0 +1,396 @@
+//! Questions of others: answered in slices, so that the reactor hears everybody else between them, and from below where
+//! an answer is by rank or by subtree.
+//!
+//! Per-rank numbers stay where they are measured. `by: "rank"` asks each rank for its own, `by: "subtree"` each sender
+//! for what its subtree amounts to; who does not answer in time is named in the answer, which goes out without it.
+
+use crate::agg::StatsAgg;
+use flux::{Answer, Error, KeptRequest, Level, Node as To, Payload, PendingRpc, Reply, Request, Scope};
+use serde_json::{Value, json};
+use stats_core::{By, IdSet, Query, Steps, Whose, framed, series_text};
+use std::collections::{BTreeMap, HashMap};
+use std::time::{Duration, Instant};
+
+/// The longest that a slice of the reactor is spent on answers at a time.
+const SLICE: Duration = Duration::from_millis(2);
+/// Series between two looks at the clock.
+const STEP: usize = 16;
+/// Questions under way at once; more are refused.
+const QUESTIONS_MAX: usize = 256;
+/// Those of them that may ask other ranks at the same time; more wait.
+const GATHERING_MAX: usize = 4;
+/// Ranks that one question asks at a time.
+const ASKED_MAX: usize = 64;
+/// How long ranks have to answer, all of them together.
+const GATHER_TIMEOUT: Duration = Duration::from_secs(3);
+/// A longer answer is refused.
+const ANSWER_MAX: usize = 64 << 20;
+/// Streams that are open at once; more are refused.
+const STREAMS_MAX: usize = 64;
+
+/// All questions.
+#[derive(Default)]
+pub(crate) struct Questions {
+    under_way: BTreeMap<u64, Question>,
+    streams: BTreeMap<u64, Stream>,
+    numbers: u64,
+    /// A timer is set for the next slice.
+    awake: bool,
+}
+
+impl Questions {
+    pub(crate) fn open_streams(&self) -> usize {
+        self.streams.len()
+    }
+}
+
+/// One that awaits its answer.
+struct Question {
+    to: Asker,
+    /// The answer without its series; null for a tree.
+    frame: Value,
+    /// This rank's own part, in the making.
+    steps: Option<Steps>,
+    gather: Option<Gather>,
+    /// Parts that are whole, by rank.
+    parts: BTreeMap<u32, String>,
+    bytes: usize,
+}
+
+enum Asker {
+    Once(KeptRequest),
+    /// One of the streams.
+    Stream(u64),
+}
+
+/// A question that is answered anew at the end of each period.
+struct Stream {
+    request: KeptRequest,
+    query: Query,
+    payload: Value,
+    /// Its last answer is not whole yet.
+    busy: bool,
+}
+
+/// What is asked of other ranks.
+struct Gather {
+    payload: Value,
+    subtrees: bool,
+    /// Ranks that are still to be asked, the next one last.
+    left: Vec<u32>,
+    asked: HashMap<u32, PendingRpc>,
+    unanswered: IdSet,
+    begun: Option<Instant>,
+}
+
+impl Gather {
+    fn is_whole(&self) -> bool {
+        self.left.is_empty() && self.asked.is_empty()
+    }
+
+    fn remaining(&self) -> Duration {
+        self.begun.map_or(GATHER_TIMEOUT, |begun| GATHER_TIMEOUT.saturating_sub(begun.elapsed()))
+    }
+}
+
+impl Question {
+    fn is_whole(&self) -> bool {
+        self.steps.is_none() && self.gather.as_ref().is_none_or(Gather::is_whole)
+    }
+}
+
+impl StatsAgg {
+    /// The merged tree of this rank's subtree.
+    pub(crate) fn ask_tree(&mut self, scope: &Scope<Self>, request: &Request<'_>) -> Result<Answer, Error> {
+        self.check_room()?;
+        let steps = Steps::tree(&self.node);
+        self.begin(scope, Asker::Once(scope.keep(request)?), Value::Null, Some(steps), None);
+        Ok(Answer::Later)
+    }
+
+    /// Series with totals, rates and coverage.
+    pub(crate) fn ask_series(&mut self, scope: &Scope<Self>, request: &Request<'_>) -> Result<Answer, Error> {
+        let mut payload = request.json()?;
+        let query = Query::parse(&payload).map_err(|error| Error::invalid(error.to_string()))?;
+        self.check_room()?;
+        if let Value::Object(keys) = &mut payload {
+            keys.remove("stream");
+        }
+        if !query.stream() {
+            self.answer(scope, Asker::Once(scope.keep(request)?), query, payload);
+            return Ok(Answer::Later);
+        }
+        if !request.is_streaming() {
+            return Err(Error::new(libc::EPROTO, "stream: the request must be a streaming one (RFC 6)"));
+        }
+        if self.questions.streams.len() >= STREAMS_MAX {
+            return Err(Error::new(libc::EBUSY, format!("{STREAMS_MAX} streams are open already")));
+        }
+        self.questions.numbers += 1;
+        let number = self.questions.numbers;
+        let stream = Stream { request: scope.keep(request)?, query, payload, busy: false };
+        self.questions.streams.insert(number, stream);
+        self.feed(scope, number);
+        Ok(Answer::Later)
+    }
+
+    fn check_room(&self) -> Result<(), Error> {
+        if self.questions.under_way.len() < QUESTIONS_MAX {
+            return Ok(());
+        }
+        let text = format!("{QUESTIONS_MAX} questions are under way already; ask again in a moment");
+        Err(Error::new(libc::EBUSY, text))
+    }
+
+    /// A client is gone, and so are its streams.
+    pub(crate) fn end_streams_of(&mut self, request: &Request<'_>) {
+        self.questions.streams.retain(|_, stream| !stream.request.is_ended_by(request));
+    }
+
+    /// A stream is no longer wanted.
+    pub(crate) fn cancel_stream(&mut self, request: &Request<'_>) {
+        let streams = &mut self.questions.streams;
+        let cancelled: Vec<u64> = streams
+            .iter()
+            .filter(|(_, stream)| stream.request.is_cancelled_by(request))
+            .map(|(&number, _)| number)
+            .collect();
+        for number in cancelled {
+            if let Some(stream) = streams.remove(&number) {
+                stream.request.respond(Err(Error::new(libc::ECANCELED, "cancelled")));
+            }
+        }
+    }
+
+    /// The module ends: all streams do, in order.
+    pub(crate) fn end_streams(&mut self) {
+        for (_, stream) in std::mem::take(&mut self.questions.streams) {
+            stream.request.respond(Err(Error::new(libc::ENODATA, "the module is being unloaded")));
+        }
+    }
+
+    /// The end of a period: every stream gets an answer, unless its last one is still in the making.
+    pub(crate) fn feed_streams(&mut self, scope: &Scope<Self>) {
+        let waiting: Vec<u64> = self
+            .questions
+            .streams
+            .iter()
+            .filter(|(_, stream)| !stream.busy)
+            .map(|(&number, _)| number)
+            .collect();
+        waiting.into_iter().for_each(|number| self.feed(scope, number));
+    }
+
+    fn feed(&mut self, scope: &Scope<Self>, number: u64) {
+        if let Some(stream) = self.questions.streams.get_mut(&number) {
+            stream.busy = true;
+            let (query, payload) = (stream.query.clone(), stream.payload.clone());
+            self.answer(scope, Asker::Stream(number), query, payload);
+        }
+    }
+
+    fn answer(&mut self, scope: &Scope<Self>, to: Asker, query: Query, mut payload: Value) {
+        let now = self.now();
+        let mut frame = self.node.frame(now);
+        frame["instance"] = self.instance.clone();
+        let (own, wanted) = match query.by() {
+            By::None => {
+                let steps = Steps::list(&self.node, query, Whose::Subtree);
+                return self.begin(scope, to, frame, Some(steps), None);
+            }
+            By::Subtree => (true, self.node.senders()),
+            By::Rank => {
+                let covered = self.node.covered(now);
+                let wanted = query.ranks().cloned().unwrap_or_else(|| covered.clone());
+                let rank = self.node.config().rank;
+                let unheard = wanted.minus(&covered);
+                frame["unanswered"] = unheard.to_string().into();
+                let mut others = wanted.both(&covered);
+                others.remove(rank);
+                (wanted.contains(rank), others)
+            }
+        };
+        let subtrees = query.by() == By::Subtree;
+        if subtrees {
+            payload["by"] = json!("none");
+        }
+        let steps = own.then(|| Steps::list(&self.node, query, Whose::Own));
+        let mut left: Vec<u32> = wanted.iter().collect();
+        left.reverse();
+        let unanswered = frame["unanswered"].as_str().and_then(|ranks| ranks.parse().ok());
+        let unanswered = unanswered.unwrap_or_default();
+        let gather = Gather { payload, subtrees, left, asked: HashMap::new(), unanswered, begun: None };
+        self.begin(scope, to, frame, steps, Some(gather));
+    }
+
+    fn begin(
+        &mut self,
+        scope: &Scope<Self>,
+        to: Asker,
+        frame: Value,
+        steps: Option<Steps>,
+        gather: Option<Gather>,
+    ) {
+        self.questions.numbers += 1;
+        let question = Question { to, frame, steps, gather, parts: BTreeMap::new(), bytes: 0 };
+        self.questions.under_way.insert(self.questions.numbers, question);
+        self.gather_more(scope);
+        // What is short is answered at once; with others before it, it waits for its turn.
+        if !self.questions.awake {
+            self.slice(scope);
+        }
+    }
+
+    /// A slice of work on answers, and a timer for the next one if there is more to do.
+    fn slice(&mut self, scope: &Scope<Self>) {
+        let (begun, now, rank) = (Instant::now(), self.now(), self.node.config().rank);
+        self.questions.awake = false;
+        let busy: Vec<u64> = self
+            .questions
+            .under_way
+            .iter()
+            .filter(|(_, question)| question.steps.is_some())
+            .map(|(&number, _)| number)
+            .collect();
+        for number in busy {
+            let Some(question) = self.questions.under_way.get_mut(&number) else { continue };
+            while let Some(steps) = &mut question.steps {
+                if begun.elapsed() > SLICE {
+                    return self.wake(scope);
+                }
+                let whole = steps.go_on(&self.node, now, STEP);
+                if whole && let Some(steps) = question.steps.take() {
+                    question.parts.insert(rank, steps.into_text());
+                }
+            }
+            self.finish_if_whole(scope, number);
+        }
+    }
+
+    fn wake(&mut self, scope: &Scope<Self>) {
+        // The reactor turns once before a timer of no time at all fires.
+        let timer = match self.slicer.take() {
+            Some(timer) => {
+                timer.reset_timer(Duration::ZERO, Duration::ZERO);
+                Ok(timer)
+            }
+            None => scope.timer(Duration::ZERO, Duration::ZERO, Self::slice),
+        };
+        match timer {
+            Ok(timer) => {
+                self.slicer = Some(timer);
+                self.questions.awake = true;
+            }
+            Err(error) => scope.log(Level::Err, &format!("answers wait for the next question: {error}")),
+        }
+    }
+
+    /// Asks more ranks, of as many questions as may.
+    fn gather_more(&mut self, scope: &Scope<Self>) {
+        let gathering = |(&number, question): (&u64, &Question)| {
+            question.gather.as_ref().is_some_and(|gather| !gather.is_whole()).then_some(number)
+        };
+        let numbers: Vec<u64> =
+            self.questions.under_way.iter().filter_map(gathering).take(GATHERING_MAX).collect();
+        let topic = format!("{}.query", scope.name());
+        for number in numbers {
+            let Some(gather) =
+                self.questions.under_way.get_mut(&number).and_then(|question| question.gather.as_mut())
+            else {
+                continue;
+            };
+            gather.begun.get_or_insert_with(Instant::now);
+            let remaining = gather.remaining();
+            while gather.asked.len() < ASKED_MAX
+                && let Some(rank) = gather.left.pop()
+            {
+                let payload = if gather.subtrees {
+                    Payload::Json(&gather.payload)
+                } else {
+                    gather.payload["ranks"] = rank.to_string().into();
+                    Payload::Json(&gather.payload)
+                };
+                let asked = if remaining.is_zero() {
+                    Err(Error::new(libc::ETIMEDOUT, "no time is left"))
+                } else {
+                    scope.request(
+                        &topic,
+                        payload,
+                        To::Rank(rank),
+                        Some(remaining),
+                        move |agg, scope, reply| {
+                            agg.gathered(scope, number, rank, reply);
+                        },
+                    )
+                };
+                match asked {
+                    Ok(pending) => drop(gather.asked.insert(rank, pending)),
+                    Err(_) => drop(gather.unanswered.insert(rank)),
+                }
+            }
+            self.finish_if_whole(scope, number);
+        }
+    }
+
+    /// A rank's answer to a part of a question.
+    fn gathered(&mut self, scope: &Scope<Self>, number: u64, rank: u32, reply: Result<Reply, Error>) {
+        let Some(question) = self.questions.under_way.get_mut(&number) else { return };
+        let Some(gather) = question.gather.as_mut() else { return };
+        gather.asked.remove(&rank);
+        match reply.and_then(|reply| reply.json()) {
+            Ok(answer) => {
+                let part = series_text(answer, gather.subtrees.then_some(rank));
+                question.bytes += part.len();
+                question.parts.insert(rank, part);
+                if question.bytes > ANSWER_MAX {
+                    gather.left.clear();
+                    gather.asked.clear();
+                }
+            }
+            Err(_) => drop(gather.unanswered.insert(rank)),
+        }
+        self.finish_if_whole(scope, number);
+        self.gather_more(scope);
+    }
+
+    fn finish_if_whole(&mut self, _scope: &Scope<Self>, number: u64) {
+        let whole = self.questions.under_way.get(&number).is_some_and(Question::is_whole);
+        let Some(question) = whole.then(|| self.questions.under_way.remove(&number)).flatten() else {
+            return;
+        };
+        let bytes = question.parts.values().map(String::len).sum::<usize>();
+        let answer = if bytes > ANSWER_MAX {
+            let text =
+                format!("the answer exceeds {ANSWER_MAX} bytes: ask for fewer series (match) or ranks");
+            Err(Error::new(libc::EFBIG, text))
+        } else {
+            Ok(Answer::Text(question_text(question.frame, question.gather, question.parts)))
+        };
+        match question.to {
+            Asker::Once(request) => request.respond(answer),
+            Asker::Stream(number) => {
+                let Some(stream) = self.questions.streams.get_mut(&number) else { return };
+                stream.busy = false;
+                match answer {
+                    Ok(answer) => stream.request.send(answer),
+                    Err(error) => {
+                        if let Some(stream) = self.questions.streams.remove(&number) {
+                            stream.request.respond(Err(error));
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn question_text(mut frame: Value, gather: Option<Gather>, parts: BTreeMap<u32, String>) -> String {
+    if frame.is_null() {
+        return parts.into_values().next().unwrap_or_default();
+    }
+    if let Some(gather) = gather {
+        frame["unanswered"] = gather.unanswered.to_string().into();
+    }
+    let parts: Vec<String> = parts.into_values().collect();
+    framed(&frame, &parts)
+}
