@@ -91,7 +91,9 @@ pub fn has_cancel(instance: &Instance) -> bool {
     match instance.backend() {
         Backend::Embedded => true,
         Backend::Real(flux) => {
-            let help = instance.run(0, &flux.to_string_lossy(), &["module", "remove", "--help"]);
+            // Flux's commands write their help to standard error.
+            let script = "\"$0\" module remove --help 2>&1";
+            let help = instance.run(0, "sh", &["-c", script, &flux.to_string_lossy()]);
             help.is_ok_and(|help| help.contains("--cancel"))
         }
     }
