@@ -2,7 +2,7 @@
 
 use crate::idset::IdSet;
 use crate::wire::{DecodeError, Reader, Writer, list};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 /// The identity of a batch: what makes a repeat harmless.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -156,23 +156,63 @@ impl Latest {
     }
 }
 
-/// Epochs remembered of one rank. A rank begins one with each load of the module.
+/// Epochs of one rank of which all batches are remembered. A rank begins one with each load of the module.
 const EPOCHS_MAX: usize = 16;
+/// Older epochs of which it is remembered that they were.
+const FORGOTTEN_MAX: usize = 240;
 /// Bound on what is restored.
 const RANKS_MAX: usize = 10_000_000;
+
+/// One epoch of a rank.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Epoch {
+    id: u64,
+    merged: Runs,
+    /// It was forgotten, and came back: of batches that are not in `merged` nobody knows.
+    partial: bool,
+}
 
 /// The marks of one rank.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct Seen {
     /// The most recently begun epoch last.
-    epochs: Vec<(u64, Runs)>,
-    /// Whether an epoch has been forgotten.
-    forgot: bool,
+    epochs: Vec<Epoch>,
+    /// Epochs that were seen before those.
+    forgotten: VecDeque<u64>,
+    /// Whether there were more than that.
+    forgot_more: bool,
+}
+
+impl Seen {
+    fn epoch(&self, id: u64) -> Option<&Epoch> {
+        self.epochs.iter().find(|epoch| epoch.id == id)
+    }
+
+    fn add(&mut self, id: u64, runs: &Runs) {
+        if self.epoch(id).is_none() {
+            // An epoch begins with the number zero.
+            let begun = runs.0.first().is_some_and(|&(first, _)| first == 0);
+            let back = self.forgotten.iter().position(|&forgotten| forgotten == id);
+            back.map(|place| self.forgotten.remove(place));
+            let partial = back.is_some() || (self.forgot_more && !begun);
+            if self.epochs.len() == EPOCHS_MAX {
+                self.forgotten.push_back(self.epochs.remove(0).id);
+            }
+            if self.forgotten.len() > FORGOTTEN_MAX {
+                self.forgotten.pop_front();
+                self.forgot_more = true;
+            }
+            self.epochs.push(Epoch { id, merged: Runs::default(), partial });
+        }
+        if let Some(epoch) = self.epochs.iter_mut().find(|epoch| epoch.id == id) {
+            runs.0.iter().for_each(|&(first, last)| epoch.merged.add(first, last));
+        }
+    }
 }
 
 /// What has been merged here, of all ranks below. Bounded: of each rank the last [`EPOCHS_MAX`] epochs are
-/// remembered. What is forgotten cannot be counted twice: only a batch in doubt is ever offered twice, and one of an
-/// epoch that is not remembered, of a rank of which one was forgotten, is refused ([`Mark::Forgotten`]).
+/// remembered whole. What is forgotten cannot be counted twice: only a batch in doubt is ever offered twice, and one
+/// of an epoch that is not remembered whole is refused ([`Mark::Forgotten`]).
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Marks(BTreeMap<u32, Seen>);
 
@@ -188,42 +228,36 @@ pub(crate) enum Mark {
 impl Marks {
     pub(crate) fn of(&self, id: BatchId) -> Mark {
         let Some(seen) = self.0.get(&id.rank) else { return Mark::New };
-        match seen.epochs.iter().find(|(epoch, _)| *epoch == id.epoch) {
-            Some((_, runs)) if runs.has(id.seq) => Mark::Merged,
-            None if seen.forgot => Mark::Forgotten,
+        match seen.epoch(id.epoch) {
+            Some(epoch) if epoch.merged.has(id.seq) => Mark::Merged,
+            Some(epoch) if epoch.partial => Mark::Forgotten,
+            None if seen.forgot_more || seen.forgotten.contains(&id.epoch) => Mark::Forgotten,
             _ => Mark::New,
         }
     }
 
+    fn merged(&self, rank: u32, epoch: u64) -> Option<&Runs> {
+        Some(&self.0.get(&rank)?.epoch(epoch)?.merged)
+    }
+
     /// Whether one of `ids` has been merged here.
     pub(crate) fn meets(&self, ids: &Ids) -> bool {
-        ids.0.iter().any(|((rank, epoch), runs)| {
-            let seen = self.0.get(rank).and_then(|seen| seen.epochs.iter().find(|(known, _)| known == epoch));
-            seen.is_some_and(|(_, mine)| runs.0.iter().any(|&(first, last)| mine.meets(first, last)))
+        ids.0.iter().any(|(&(rank, epoch), runs)| {
+            let merged = self.merged(rank, epoch);
+            merged.is_some_and(|mine| runs.0.iter().any(|&(first, last)| mine.meets(first, last)))
         })
     }
 
     /// Whether there is room for `ids`: a rank that leaves too many gaps has lost count.
     pub(crate) fn has_room_for(&self, ids: &Ids) -> bool {
-        ids.0.iter().all(|((rank, epoch), runs)| {
-            let seen = self.0.get(rank).and_then(|seen| seen.epochs.iter().find(|(known, _)| known == epoch));
-            seen.is_none_or(|(_, mine)| mine.0.len() + runs.0.len() <= RUNS_MAX)
+        ids.0.iter().all(|(&(rank, epoch), runs)| {
+            self.merged(rank, epoch).is_none_or(|mine| mine.0.len() + runs.0.len() <= RUNS_MAX)
         })
     }
 
     pub(crate) fn add_all(&mut self, ids: &Ids) {
         for (&(rank, epoch), runs) in &ids.0 {
-            let seen = self.0.entry(rank).or_default();
-            if !seen.epochs.iter().any(|(known, _)| *known == epoch) {
-                if seen.epochs.len() == EPOCHS_MAX {
-                    seen.epochs.remove(0);
-                    seen.forgot = true;
-                }
-                seen.epochs.push((epoch, Runs::default()));
-            }
-            if let Some((_, mine)) = seen.epochs.iter_mut().find(|(known, _)| *known == epoch) {
-                runs.0.iter().for_each(|&(first, last)| mine.add(first, last));
-            }
+            self.0.entry(rank).or_default().add(epoch, runs);
         }
     }
 
@@ -231,20 +265,26 @@ impl Marks {
         out.count(self.0.len());
         for (rank, seen) in &self.0 {
             out.uint(u64::from(*rank));
-            out.byte(u8::from(seen.forgot));
+            out.byte(u8::from(seen.forgot_more));
+            out.count(seen.forgotten.len());
+            seen.forgotten.iter().for_each(|&epoch| out.fixed64(epoch));
             out.count(seen.epochs.len());
-            for (epoch, runs) in &seen.epochs {
-                out.fixed64(*epoch);
-                runs.encode(out);
+            for epoch in &seen.epochs {
+                out.fixed64(epoch.id);
+                out.byte(u8::from(epoch.partial));
+                epoch.merged.encode(out);
             }
         }
     }
 
     pub(crate) fn decode(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
         let ranks = list(from, RANKS_MAX, |from| {
-            let (rank, forgot) = (from.u32()?, from.byte()? != 0);
-            let epochs = list(from, EPOCHS_MAX, |from| Ok((from.fixed64()?, Runs::decode(from)?)))?;
-            Ok((rank, Seen { epochs, forgot }))
+            let (rank, forgot_more) = (from.u32()?, from.byte()? != 0);
+            let forgotten = list(from, FORGOTTEN_MAX, Reader::fixed64)?.into();
+            let epochs = list(from, EPOCHS_MAX, |from| {
+                Ok(Epoch { id: from.fixed64()?, partial: from.byte()? != 0, merged: Runs::decode(from)? })
+            })?;
+            Ok((rank, Seen { epochs, forgotten, forgot_more }))
         })?;
         Ok(Marks(ranks.into_iter().collect()))
     }
@@ -299,9 +339,23 @@ mod tests {
     #[test]
     fn of_each_rank_a_bounded_number_of_epochs_is_remembered_and_the_rest_is_refused() {
         let mut marks = Marks::default();
-        (0..1000).for_each(|epoch| marks.add_all(&ids(epoch, &[3])));
-        assert_eq!(marks.0[&2].epochs.len(), EPOCHS_MAX);
-        assert_eq!((marks.of(id(999, 3)), marks.of(id(999, 4))), (Mark::Merged, Mark::New));
-        assert_eq!(marks.of(id(0, 3)), Mark::Forgotten);
+        (0..1000).for_each(|epoch| marks.add_all(&ids(epoch, &[0])));
+        let seen = &marks.0[&2];
+        assert_eq!((seen.epochs.len(), seen.forgotten.len()), (EPOCHS_MAX, FORGOTTEN_MAX));
+        assert_eq!((marks.of(id(999, 0)), marks.of(id(999, 4))), (Mark::Merged, Mark::New));
+        assert_eq!((marks.of(id(900, 0)), marks.of(id(0, 0))), (Mark::Forgotten, Mark::Forgotten));
+    }
+
+    #[test]
+    fn an_epoch_that_was_forgotten_and_comes_back_is_not_taken_for_a_new_one() {
+        let mut marks = Marks::default();
+        marks.add_all(&ids(0, &[5]));
+        (1..=EPOCHS_MAX as u64).for_each(|epoch| marks.add_all(&ids(epoch, &[0])));
+        assert_eq!((marks.of(id(0, 5)), marks.of(id(77, 5))), (Mark::Forgotten, Mark::New));
+        marks.add_all(&ids(0, &[6]));
+        assert_eq!((marks.of(id(0, 6)), marks.of(id(0, 5))), (Mark::Merged, Mark::Forgotten));
+        let mut out = Writer::new();
+        marks.encode(&mut out);
+        assert_eq!(Marks::decode(&mut Reader::new(&out.into_bytes())).unwrap(), marks);
     }
 }

@@ -70,6 +70,12 @@ pub enum MergeRefused {
         /// The size.
         size: u32,
     },
+    /// It is from this rank, or contains what is: batches go towards rank 0 alone.
+    #[error("bad batch: rank {rank} cannot take batches of its own")]
+    Own {
+        /// The rank.
+        rank: u32,
+    },
     /// Some of what it contains has arrived by another road, some has not.
     #[error("batch {seq} of rank {rank} holds what arrived by another road as well")]
     Overlap {

@@ -51,7 +51,9 @@ impl StatsAgg {
         merged.map(Answer::Raw).map_err(|refused| {
             let errnum = match refused {
                 MergeRefused::Overlap { .. } => OVERLAP,
-                MergeRefused::Decode(_) | MergeRefused::Rank { .. } => libc::EPROTO,
+                MergeRefused::Decode(_) | MergeRefused::Rank { .. } | MergeRefused::Own { .. } => {
+                    libc::EPROTO
+                }
             };
             Error::new(errnum, refused.to_string())
         })

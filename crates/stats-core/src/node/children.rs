@@ -62,15 +62,18 @@ impl Node {
 
     fn check_ranks(&self, ranks: impl IntoIterator<Item = u32>) -> Result<(), MergeRefused> {
         let size = self.config.size;
-        match ranks.into_iter().find(|&rank| rank >= size) {
+        let own = self.config.rank;
+        match ranks.into_iter().find(|&rank| rank >= size || rank == own) {
+            Some(rank) if rank == own => Err(MergeRefused::Own { rank }),
             Some(rank) => Err(MergeRefused::Rank { rank, size }),
             None => Ok(()),
         }
     }
 
     fn merge(&mut self, now: Now, mut batch: Regular) -> Result<Status, MergeRefused> {
-        let named = batch.coverage.iter().filter_map(|group| group.ranks.last()).chain(batch.next.last());
-        self.check_ranks(named.chain([batch.rank]).chain(batch.contains.ranks()))?;
+        let covered = batch.coverage.iter().filter_map(|group| group.ranks.last());
+        let named = batch.contains.ranks().chain(batch.next.iter()).chain([batch.rank]);
+        self.check_ranks(covered.filter(|&rank| rank != self.config.rank).chain(named))?;
         if batch.id().is_some_and(|id| self.marks.of(id) == Mark::Merged) {
             self.events.repeats += 1;
             return Ok(Status::Taken);

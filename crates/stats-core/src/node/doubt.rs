@@ -121,7 +121,10 @@ impl Node {
         receipt: Result<Receipt, SendFailure>,
         question: bool,
     ) {
-        let Some(place) = self.upstream.held.iter().position(|held| held.batch.id == id) else { return };
+        let Some(place) = self.upstream.held.iter().position(|held| held.is_due() && held.batch.id == id)
+        else {
+            return;
+        };
         let held = &mut self.upstream.held[place];
         held.wanted = false;
         match receipt.map(|receipt| receipt.status) {

@@ -1,0 +1,195 @@
+//! Hostile input: whatever bytes arrive, a node refuses or takes them, in time and memory that the input bounds, and
+//! goes on.
+//!
+//! Each target runs for a second; `BOLERO_RANDOM_TEST_TIME_MS` sets another time, `BOLERO_RANDOM_SEED` repeats a run, and
+//! `cargo bolero test --engine libfuzzer` (cargo-bolero, a nightly compiler) searches by coverage.
+
+use peak_alloc::PeakAlloc;
+use stats_core::{Amount, Key, Kind, Node, NodeConfig, Now, Query, Samples, Unit};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+#[global_allocator]
+static HEAP: PeakAlloc = PeakAlloc;
+
+/// Changes to a message: bytes that are set, where it is cut, and what is put after it.
+type Changes = (u8, Vec<(u16, u8)>, Option<u16>, Vec<u8>);
+
+/// What a message may cost beyond its own size: tables that exist once, and room to grow.
+const FIXED_BYTES: usize = 4 << 20;
+/// What each of its bytes may cost: a key of a few bytes becomes a series with its name, totals and history.
+const BYTES_A_BYTE: usize = 4096;
+
+/// The peak of the heap is the process's: one target at a time.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn config(rank: u32, level: u32) -> NodeConfig {
+    let (epoch, period) = (11 + u64::from(rank), Duration::from_secs(2));
+    NodeConfig { rank, size: 64, level, max_level: 2, epoch, period, max_series: 200 }
+}
+
+fn at(ns: u64) -> Now {
+    Now { mono_ns: ns, wall_ns: 1_700_000_000_000_000_000 + ns }
+}
+
+fn key(name: &str, kind: Kind) -> Key {
+    Key::new(name, &[("job", "f1")], kind, Unit::Nanoseconds).unwrap()
+}
+
+/// A leaf that has something of every kind.
+fn leaf() -> Node {
+    let mut leaf = Node::new(config(9, 2), at(0));
+    let counter = leaf.declare(key("a.counter", Kind::Counter)).unwrap();
+    let gauge = leaf.declare(key("a.gauge", Kind::Gauge)).unwrap();
+    let timer = leaf.declare(key("a.timer", Kind::Timer)).unwrap();
+    let set = leaf.declare(key("a.set", Kind::Set)).unwrap();
+    leaf.add(counter, Amount::whole(7));
+    leaf.set(gauge, Some(Amount::whole(-5)));
+    let mut samples = Samples::default();
+    (1..40).for_each(|ns: u64| samples.add(ns * ns * ns, 2));
+    leaf.observe(timer, &samples);
+    (0..200).for_each(|member| leaf.insert(set, &format!("member {member}")));
+    leaf
+}
+
+/// Messages of every kind, in the order in which they arrive.
+fn messages() -> Vec<Vec<u8>> {
+    let (mut leaf, mut parent) = (leaf(), Node::new(config(1, 1), at(0)));
+    let mut messages = Vec::new();
+    for round in 0..4_u64 {
+        let now = at(leaf.next_deadline_ns());
+        let counter = leaf.find(&key("a.counter", Kind::Counter)).unwrap();
+        leaf.add(counter, Amount::whole(i128::from(round) + 1));
+        leaf.tick(now);
+        while let Some(transmit) = leaf.poll_transmit() {
+            messages.push(transmit.payload.clone());
+            leaf.sent_to(transmit.token, 1);
+            if round == 1 {
+                // In doubt from now on: a question, and a batch that goes apart.
+                leaf.handle_response(transmit.token, Err(stats_core::SendFailure::Unknown));
+                break;
+            }
+            let receipt = parent.handle_merge(now, &transmit.payload).unwrap();
+            leaf.handle_response(transmit.token, Ok(&receipt));
+        }
+    }
+    assert!(messages.len() >= 5, "{} messages", messages.len());
+    messages
+}
+
+fn changed(whole: &[u8], (_, bytes, cut, more): &Changes) -> Vec<u8> {
+    let mut changed = whole.to_vec();
+    for &(place, byte) in bytes {
+        let length = changed.len().max(1);
+        if let Some(at) = changed.get_mut(usize::from(place) % length) {
+            *at = byte;
+        }
+    }
+    if let Some(cut) = cut {
+        changed.truncate(usize::from(*cut) % (changed.len() + 1));
+    }
+    changed.extend_from_slice(more);
+    changed
+}
+
+/// Runs `body`, and holds its heap against the size of its input.
+fn bounded<T>(input: &[u8], body: impl FnOnce() -> T) -> T {
+    let before = HEAP.current_usage();
+    HEAP.reset_peak_usage();
+    let result = body();
+    let grown = HEAP.peak_usage().saturating_sub(before);
+    let allowed = FIXED_BYTES + BYTES_A_BYTE * input.len();
+    assert!(grown <= allowed, "{} bytes of input grew the heap by {grown}", input.len());
+    result
+}
+
+#[test]
+fn any_batch_is_taken_or_refused_and_the_node_goes_on() {
+    let _alone = alone();
+    let messages = messages();
+    let mut parent = Node::new(config(1, 1), at(0));
+    let mut now = 0;
+    bolero::check!().with_test_time(Duration::from_secs(1)).with_type::<Changes>().for_each(|changes| {
+        now += 1_000_000;
+        let message = &messages[usize::from(changes.0) % messages.len()];
+        let message = changed(message, changes);
+        let before = parent.events();
+        let taken = bounded(&message, || parent.handle_merge(at(now), &message)).is_ok();
+        let after = parent.events();
+        assert_eq!(after.refused - before.refused, u64::from(!taken));
+        // Whatever it took it can send on, and say.
+        if now >= parent.next_deadline_ns() {
+            parent.tick(at(now));
+            let mut sent = 0;
+            while let Some(transmit) = parent.poll_transmit() {
+                parent.handle_response(transmit.token, Err(stats_core::SendFailure::Refused));
+                sent += 1;
+                assert!(
+                    sent <= 2000,
+                    "held: {:?}",
+                    parent.audit().held.iter().map(|held| held.id).collect::<Vec<_>>()
+                );
+            }
+            assert!(parent.answer(&Query::default(), at(now))["series"].as_array().unwrap().len() <= 200);
+        }
+    });
+}
+
+#[test]
+fn any_receipt_leaves_custody_whole_or_passes_it_on() {
+    let _alone = alone();
+    let mut parent = Node::new(config(1, 1), at(0));
+    let mut first = leaf();
+    first.tick(at(first.next_deadline_ns()));
+    let receipt = parent.handle_merge(at(1), &first.poll_transmit().unwrap().payload).unwrap();
+    bolero::check!().with_test_time(Duration::from_secs(1)).with_type::<Changes>().for_each(|changes| {
+        let mut leaf = leaf();
+        leaf.tick(at(leaf.next_deadline_ns()));
+        let transmit = leaf.poll_transmit().unwrap();
+        let receipt = changed(&receipt, changes);
+        bounded(&receipt, || leaf.handle_response(transmit.token, Ok(&receipt)));
+        // A receipt that cannot be read says nothing: the batch is held, and in doubt.
+        let held = leaf.audit().held;
+        assert!(held.is_empty() || held.iter().map(|held| held.flows.len()).sum::<usize>() <= 3);
+        leaf.tick(at(leaf.next_deadline_ns()));
+    });
+}
+
+#[test]
+fn any_saved_state_is_taken_up_or_refused() {
+    let _alone = alone();
+    let mut whole = leaf();
+    whole.tick(at(whole.next_deadline_ns()));
+    let saved = whole.save();
+    bolero::check!().with_test_time(Duration::from_secs(1)).with_type::<Changes>().for_each(|changes| {
+        let saved = changed(&saved, changes);
+        if let Ok(mut node) = bounded(&saved, || Node::restore(config(9, 2), at(5), &saved)) {
+            node.tick(at(node.next_deadline_ns()));
+            let _ = node.poll_transmit();
+            // What was taken up can be left again.
+            assert!(Node::restore(config(9, 2), at(5), &node.save()).is_ok());
+        }
+    });
+}
+
+#[test]
+fn any_text_is_a_question_or_refused_in_bounded_time() {
+    let _alone = alone();
+    let name = "modules.some-module-of-a-long-name.work_per_wakeup_s.".repeat(4);
+    bolero::check!().with_test_time(Duration::from_secs(1)).with_type::<(String, Vec<u8>)>().for_each(
+        |(text, alphabet)| {
+            // Characters that mean something are rare in random text.
+            let pattern: String =
+                alphabet.iter().map(|&byte| char::from(b"*?[]{},.!-ab"[usize::from(byte) % 12])).collect();
+            for pattern in [text, &pattern] {
+                let question = serde_json::json!({ "match": [pattern] });
+                if let Ok(query) = bounded(pattern.as_bytes(), || Query::parse(&question)) {
+                    query.matches(&name);
+                }
+            }
+        },
+    );
+}
