@@ -47,6 +47,10 @@ pub(crate) struct Store {
 fn at<T: Default>(values: &mut Vec<T>, id: SeriesId) -> &mut T {
     let position = id.position();
     if position >= values.len() {
+        // By an eighth, not by doubling: these tables are most of a root's memory.
+        if position >= values.capacity() {
+            values.reserve_exact(position + 1 - values.len() + values.len() / 8);
+        }
         values.resize_with(position + 1, Default::default);
     }
     &mut values[position]
