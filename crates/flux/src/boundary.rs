@@ -1,7 +1,8 @@
 //! What stands between a C callback and our code: no panic and no thread cancellation gets through.
 
 use crate::handle::{Handle, Level};
-use libc::c_int;
+use flux_sys::{flux_reactor_t, flux_watcher_t};
+use libc::{c_int, c_void};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -64,8 +65,9 @@ fn keep_panics_quiet() {
     });
 }
 
-unsafe extern "C" {
+unsafe extern "C-unwind" {
     fn pthread_setcancelstate(state: c_int, old: *mut c_int) -> c_int;
+    fn pthread_testcancel();
 }
 
 /// glibc's values, the same on every Linux.
@@ -96,12 +98,26 @@ fn set_cancel(state: c_int) -> c_int {
     before
 }
 
-/// Lets the thread be cancelled from here on. Only for a frame that owns nothing.
-pub(crate) fn allow_cancel() {
-    set_cancel(PTHREAD_CANCEL_ENABLE);
-}
-
-/// The opposite of [`allow_cancel`].
+/// From here on the thread is cancelled at a [`cancellation_point`] alone.
 pub(crate) fn forbid_cancel() {
     set_cancel(PTHREAD_CANCEL_DISABLE);
+}
+
+/// A watcher's callback: where a module's thread may be cancelled.
+///
+/// Nowhere else: libflux reads and writes an eventfd while it holds the lock of a module's queue
+/// (`msg_deque.c`), and a thread that is cancelled there takes the lock with it, for which the broker then waits for
+/// ever. (Seen on 0.88 within seconds, of Flux's own modules too.) Between the phases of a reactor nobody holds a lock.
+pub(crate) unsafe extern "C-unwind" fn cancellation_point(
+    _: *mut flux_reactor_t,
+    _: *mut flux_watcher_t,
+    _: c_int,
+    _: *mut c_void,
+) {
+    // SAFETY: a valid state, nowhere to put the old one, and a frame that owns nothing for an unwind to meet.
+    unsafe {
+        pthread_setcancelstate(PTHREAD_CANCEL_ENABLE, std::ptr::null_mut());
+        pthread_testcancel();
+        pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, std::ptr::null_mut());
+    }
 }

@@ -1,6 +1,6 @@
 //! A module's life: loaded, running, unloaded, or cancelled.
 
-use crate::boundary::{NoCancel, Panics, allow_cancel, forbid_cancel};
+use crate::boundary::{NoCancel, Panics, forbid_cancel};
 use crate::error::{Error, Result};
 use crate::handle::{Handle, Level, Node, c_string};
 use crate::message::{Event, KeptRequest, Request};
@@ -54,6 +54,8 @@ struct Core<T: 'static> {
     ending: Cell<bool>,
     /// Bounds the farewell.
     farewell: RefCell<Option<Watcher>>,
+    /// Where the thread may be cancelled.
+    cancellation: RefCell<Option<[Watcher; 2]>>,
     alive: Rc<()>,
 }
 
@@ -273,7 +275,7 @@ impl<T: Module> Core<T> {
             // SAFETY: created by `register`, destroyed once; its handle is alive.
             unsafe { self.handle.libflux().flux_msg_handler_destroy(method.raw) };
         }
-        drop(self.farewell.take());
+        drop((self.farewell.take(), self.cancellation.take()));
         self.enter("the end of the module", |module, scope| module.ended(scope));
         // Out of the cell first: what it drops (requests that were kept, watchers) must find the cell free.
         let module = self.state.try_borrow_mut().ok().and_then(|mut state| state.take());
@@ -329,8 +331,8 @@ pub unsafe extern "C-unwind" fn main<T: Module>(
     argc: c_int,
     argv: *mut *mut c_char,
 ) -> c_int {
-    // This frame and the calls that wait own nothing: a forced unwind (pthread_cancel) may pass. Everything that
-    // owns something happens in the calls between, while cancellation is forbidden.
+    // This frame and the calls that wait own nothing: a forced unwind (pthread_cancel) may pass. It comes from a
+    // watcher of theirs, see `cancellation_point`; everywhere else cancellation is forbidden.
     forbid_cancel();
     // SAFETY: passed on as they came.
     let Some(running) = (unsafe { start::<T>(h, argc, argv) }) else { return -1 };
@@ -348,11 +350,8 @@ pub unsafe extern "C-unwind" fn main<T: Module>(
 /// # Safety
 /// `running` holds a live reactor and `flux_reactor_run`.
 unsafe fn run(running: &Running) -> c_int {
-    allow_cancel();
     // SAFETY: see above.
-    let rc = unsafe { (running.run)(running.reactor, 0) };
-    forbid_cancel();
-    rc
+    unsafe { (running.run)(running.reactor, 0) }
 }
 
 /// Makes the module. `None`: refused, logged, and `errno` says why.
@@ -401,6 +400,7 @@ fn build<T: Module>(handle: Handle, arguments: &[String]) -> Result<Running> {
         methods: RefCell::new(Vec::new()),
         ending: Cell::new(false),
         farewell: RefCell::new(None),
+        cancellation: RefCell::new(None),
         alive: Rc::new(()),
     });
     let scope = Scope::of(&core);
@@ -411,6 +411,7 @@ fn build<T: Module>(handle: Handle, arguments: &[String]) -> Result<Running> {
     core.state.replace(Some(module));
     let running = register_all(&core).and_then(|()| {
         let reactor = reactor_of(&core.handle)?.as_ptr();
+        core.cancellation.replace(Some(Watcher::cancellation(&core.handle)?));
         Ok(Running { reactor, run: reactor_run(libflux)? })
     });
     match running.and_then(|running| own(&core).map(|()| running)) {

@@ -1,13 +1,13 @@
 //! Watchers: what a reactor calls, and when.
 
-use crate::boundary::NoCancel;
+use crate::boundary::{NoCancel, cancellation_point};
 use crate::error::{Error, Result};
 use crate::handle::Handle;
 use flux_sys::{Loaded, flux_reactor_t, flux_watcher_t};
 use std::cell::RefCell;
 use std::ffi::{c_int, c_void};
 use std::os::fd::RawFd;
-use std::ptr::NonNull;
+use std::ptr::{self, NonNull};
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -20,6 +20,9 @@ pub enum Interest {
     Write,
 }
 
+/// How soon a module that has nothing to do notices that its thread is to be cancelled.
+const CANCEL_PERIOD: Duration = Duration::from_secs(1);
+
 /// What a watcher calls. Shared, so that a watcher may be dropped from inside its own callback.
 struct Callback {
     /// Runs the body and contains its panics; the argument is libflux's `revents`.
@@ -30,8 +33,8 @@ struct Callback {
 pub struct Watcher {
     raw: NonNull<flux_watcher_t>,
     libflux: &'static Loaded,
-    /// Keeps what `raw` points to as its argument.
-    _callback: Rc<Callback>,
+    /// Keeps what `raw` points to as its argument, if anything.
+    _callback: Option<Rc<Callback>>,
 }
 
 impl Watcher {
@@ -82,10 +85,42 @@ impl Watcher {
         let libflux = handle.libflux();
         let callback = Rc::new(Callback { body: RefCell::new(Box::new(body)) });
         let raw = make(Rc::as_ptr(&callback).cast_mut().cast());
+        Self::start(libflux, raw, what, Some(callback))
+    }
+
+    fn start(
+        libflux: &'static Loaded,
+        raw: *mut flux_watcher_t,
+        what: &str,
+        callback: Option<Rc<Callback>>,
+    ) -> Result<Self> {
         let raw = NonNull::new(raw).ok_or_else(|| Error::last(libflux, &format!("watching a {what}")))?;
         // SAFETY: just created.
         unsafe { libflux.flux_watcher_start(raw.as_ptr()) };
         Ok(Watcher { raw, libflux, _callback: callback })
+    }
+
+    /// Cancellation points: at each turn of the reactor, and at least every [`CANCEL_PERIOD`].
+    pub(crate) fn cancellation(handle: &Handle) -> Result<[Self; 2]> {
+        type Plain = unsafe extern "C" fn(*mut flux_reactor_t, *mut flux_watcher_t, c_int, *mut c_void);
+        type Unwinding =
+            unsafe extern "C-unwind" fn(*mut flux_reactor_t, *mut flux_watcher_t, c_int, *mut c_void);
+        let (libflux, reactor) = (handle.libflux(), reactor_of(handle)?.as_ptr());
+        // SAFETY: the same C calling convention; libev and libflux are C, through which a forced unwind passes.
+        let point = unsafe { std::mem::transmute::<Unwinding, Plain>(cancellation_point) };
+        let period = CANCEL_PERIOD.as_secs_f64();
+        // SAFETY: a live reactor, and a callback that looks at no argument.
+        let (turn, timer) = unsafe {
+            (
+                libflux.flux_prepare_watcher_create(reactor, Some(point), ptr::null_mut()),
+                libflux.flux_timer_watcher_create(reactor, period, period, Some(point), ptr::null_mut()),
+            )
+        };
+        let turn = Self::start(libflux, turn, "turn of the reactor", None)?;
+        let timer = Self::start(libflux, timer, "timer", None)?;
+        turn.unreference();
+        timer.unreference();
+        Ok([turn, timer])
     }
 
     /// Sets a timer anew: it fires `after` that time, and every `repeat` then unless that is zero.

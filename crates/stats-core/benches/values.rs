@@ -97,7 +97,9 @@ fn sets() {
         let mut errors: Vec<f64> = (0..9)
             .map(|trial| {
                 let mut members = Members::default();
-                (0..count).for_each(|number| drop(members.insert(&format!("{trial} {number}"))));
+                for number in 0..count {
+                    members.insert(&format!("{trial} {number}"));
+                }
                 (members.estimate() - f64::from(count)) / f64::from(count)
             })
             .collect();
