@@ -236,6 +236,7 @@ impl Module for StatsAgg {
 
     fn unload(&mut self, scope: &Scope<Self>) -> Option<Duration> {
         self.end_streams();
+        self.measure.settle_names();
         self.record(scope);
         self.node.begin_unload(self.now());
         self.transmit(scope);
