@@ -2,7 +2,7 @@
 
 use crate::ancestors::Ancestors;
 use crate::config::{Config, ProbeMode};
-use crate::custody::CustodyFile;
+use crate::custody::{CustodyFile, Left};
 use crate::measure::Measure;
 use crate::methods;
 use crate::questions::Questions;
@@ -34,8 +34,8 @@ pub(crate) struct StatsAgg {
     /// Requests of our own that are on their way, by number.
     pub(crate) asking: HashMap<u64, PendingRpc>,
     pub(crate) asked: u64,
-    /// What was last logged of the way upstream, so that it is logged once.
-    pub(crate) upstream_trouble: Option<String>,
+    /// The error number that was last logged of the way upstream, so that it is logged once.
+    pub(crate) upstream_trouble: Option<i32>,
     pub(crate) instance: Value,
     pub(crate) questions: Questions,
     /// Fires for the next slice of work on answers.
@@ -121,9 +121,16 @@ impl StatsAgg {
 
     fn leave_custody(&mut self, scope: &Scope<Self>) {
         let Some(custody) = self.custody.take() else { return };
-        if let Err(error) = custody.leave(&self.node.save()) {
-            scope
-                .log(Level::Err, &format!("totals and unsent batches are lost: {}: {error}", custody.path()));
+        let path = custody.path();
+        match custody.leave(&self.node.save()) {
+            Ok(Left::InFile) => {}
+            Ok(Left::InMemory(error)) => {
+                let text = format!("totals and unsent batches are kept in memory: {path}: {error}");
+                scope.log(Level::Warning, &text);
+            }
+            Err(error) => {
+                scope.log(Level::Err, &format!("totals and unsent batches are lost: {path}: {error}"));
+            }
         }
     }
 }

@@ -83,12 +83,17 @@ impl StatsAgg {
 
     /// Nobody upstream has the module: normal while modules are being loaded, hence no more than a line for debugging.
     fn log_trouble(&mut self, scope: &Scope<Self>, error: &Error) {
-        let text = error.to_string();
-        if self.upstream_trouble.as_ref() != Some(&text) {
-            let absent = matches!(error.errnum(), libc::ENOSYS | libc::EHOSTUNREACH | libc::ETIMEDOUT);
+        let errnum = error.errnum();
+        // The text has numbers that change: the same trouble is known by its number.
+        if self.upstream_trouble.replace(errnum) != Some(errnum) {
+            let absent = matches!(errnum, libc::ENOSYS | libc::EHOSTUNREACH | libc::ETIMEDOUT);
             let level = if absent { Level::Debug } else { Level::Err };
-            scope.log(level, &format!("batch not taken upstream: {text}; kept, and sent again"));
-            self.upstream_trouble = Some(text);
+            let then = match failure(errnum) {
+                SendFailure::Overlap => "set aside, see stats-agg.batches_parked",
+                SendFailure::Refused => "kept, and sent again",
+                SendFailure::Unknown => "kept, and asked about",
+            };
+            scope.log(level, &format!("batch not taken upstream: {error}; {then}"));
         }
     }
 
