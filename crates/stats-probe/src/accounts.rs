@@ -105,26 +105,24 @@ impl Accounts {
         }
     }
 
-    /// Somebody has ended.
-    pub(crate) fn close(&mut self, who: Who, now_ns: u64) {
-        let Some(account) = self.accounts.remove(&who) else { return };
-        let process = matches!(who, Who::Process(_));
-        match (account.owner, account.mark) {
-            (Some(owner), _) => self.credit(&owner, account.held, process, now_ns),
-            (None, Some(mark)) => self.close_unseen(&mark, account.held, process, now_ns),
-            // It never was anything but what started it.
-            (None, None) => {}
+    /// These have ended since the last look, and these have come and gone.
+    pub(crate) fn close(&mut self, ended: Vec<Who>, unseen: Vec<(Mark, Held)>, now_ns: u64) {
+        let mut nameless: Vec<_> = unseen.into_iter().map(|(mark, held)| (mark, held, false)).collect();
+        for who in ended {
+            let Some(mut account) = self.accounts.remove(&who) else { continue };
+            let process = matches!(who, Who::Process(_));
+            match (account.owner, account.mark) {
+                (Some(owner), _) => self.ledger.credit(&owner, &mut account.held, process, now_ns),
+                (None, Some(mark)) => nameless.push((mark, account.held, process)),
+                // It never was anything but what started it.
+                (None, None) => {}
+            }
         }
-    }
-
-    /// Somebody came and went between two looks.
-    pub(crate) fn close_unseen(&mut self, mark: &Mark, held: Held, process: bool, now_ns: u64) {
-        let owner = self.names.ended(mark, &self.taken());
-        self.credit(&owner, held, process, now_ns);
-    }
-
-    fn credit(&mut self, owner: &Owner, mut held: Held, process: bool, now_ns: u64) {
-        self.ledger.credit(owner, &mut held, process, now_ns);
+        // Only now is nobody taken for alive who is not.
+        for (mark, mut held, process) in nameless {
+            let owner = self.names.ended(&mark, &self.taken());
+            self.ledger.credit(&owner, &mut held, process, now_ns);
+        }
     }
 
     /// The modules that somebody is for certain.
@@ -174,7 +172,7 @@ mod tests {
 
         fn end(&mut self, tid: i32, wakeups: u64) {
             self.accounts.held(Who::Thread(tid)).totals.wakeups += wakeups;
-            self.accounts.close(Who::Thread(tid), crate::clock::monotonic_ns());
+            self.accounts.close(vec![Who::Thread(tid)], Vec::new(), crate::clock::monotonic_ns());
         }
 
         fn seen(&self) -> Vec<(String, u64, bool)> {
@@ -242,6 +240,19 @@ mod tests {
         w.list(&[OTHER]);
         w.look(&[(2, CUT, 10)]);
         assert_eq!(w.seen(), rows(&[(CUT, 22, true), (OTHER, 10, false)]));
+    }
+
+    #[test]
+    fn a_life_between_two_looks_is_the_module_s_whose_last_life_has_just_ended() {
+        let mut w = World::new();
+        w.look(&[(1, CUT, 1)]);
+        w.list(&[LONG]);
+        w.look(&[(1, CUT, 1)]);
+        let mut held = Held::default();
+        held.totals.wakeups = 7;
+        let unseen = vec![(Mark::Comm(CUT.into()), held)];
+        w.accounts.close(vec![Who::Thread(1)], unseen, crate::clock::monotonic_ns());
+        assert_eq!(w.seen(), rows(&[(LONG, 9, false)]));
     }
 
     #[test]

@@ -46,6 +46,8 @@ pub(crate) struct Registry {
     processes: HashMap<u32, Process>,
     pub(crate) accounts: Accounts,
     looked: bool,
+    /// Who came and went since the last look.
+    unseen: Vec<(Mark, Held)>,
 }
 
 /// The registry of this process is one, however many probes there are: a slot's end is told but once.
@@ -64,6 +66,7 @@ impl Registry {
             processes: HashMap::new(),
             accounts: Accounts::default(),
             looked: false,
+            unseen: Vec::new(),
         }
     }
 
@@ -125,13 +128,13 @@ impl Registry {
         let present = self.present();
         self.meet(&present);
         self.assign(&taken);
-        self.look();
+        let mut ended = self.look();
         // A process is forgotten only after the last account of its threads.
         let alive: HashSet<u32> = self.threads.keys().map(|(pid, _)| *pid).collect();
+        let gone = self.processes.extract_if(|pid, _| !alive.contains(pid));
+        ended.extend(gone.map(|(pid, _)| Who::Process(pid)));
         let now_ns = clock::monotonic_ns();
-        for (pid, _) in self.processes.extract_if(|pid, _| !alive.contains(pid)) {
-            self.accounts.close(Who::Process(pid), now_ns);
-        }
+        self.accounts.close(ended, std::mem::take(&mut self.unseen), now_ns);
         self.accounts.settle(now_ns);
         self.looked = true;
     }
@@ -247,10 +250,12 @@ impl Registry {
         Thread::account_orphan(slot, generation, &self.scale, &mut held.totals);
         let mark = Mark::Comm(slot.comm());
         slot.free();
-        self.accounts.close_unseen(&mark, held, false, clock::monotonic_ns());
+        self.unseen.push((mark, held));
     }
 
-    fn look(&mut self) {
+    /// Brings every account up to date; the threads of the broker that have ended.
+    fn look(&mut self) -> Vec<Who> {
+        let mut ended = Vec::new();
         let main = (self.pid, self.pid as i32);
         let main_comm = self.threads.get(&main).map(|t| t.stat.comm.clone()).unwrap_or_default();
         let now_ns = clock::monotonic_ns();
@@ -286,10 +291,11 @@ impl Registry {
                 if let (Some(slot), true) = (slot, self.table.is_some()) {
                     slot.free();
                 }
-                accounts.close(who, now_ns);
+                ended.push(who);
             }
             lives
         });
         (self.threads, self.accounts) = (threads, accounts);
+        ended
     }
 }
