@@ -1,9 +1,10 @@
 //! The probe in depth, on whole instances: whose numbers are whose, and what each module does now.
 
-use flux_testbed::{Backend, Instance, Options};
+use flux_testbed::{Backend, Instance, Options, Stage};
 use serde_json::{Value, json};
+use std::os::unix::fs::MetadataExt;
 use std::time::Duration;
-use tests::{eventually, facts, query, series, tree};
+use tests::{complaints, eventually, facts, query, series, tree};
 
 /// Far beyond what is awaited: a test fails by what it sees, not by how long it took.
 const LIMIT: Duration = Duration::from_secs(30);
@@ -11,6 +12,7 @@ const LIMIT: Duration = Duration::from_secs(30);
 facts! {
     a_name_that_the_kernel_cuts_is_counted_once_and_whole,
     two_modules_whose_names_are_cut_to_the_same_are_told_apart_or_flagged,
+    brokers_are_read_from_outside_though_they_are_stopped_or_a_module_hangs,
 }
 
 fn instance(backend: Backend, size: u32) -> Instance {
@@ -102,5 +104,71 @@ fn two_modules_whose_names_are_cut_to_the_same_are_told_apart_or_flagged(backend
     // And none of it a second time.
     assert_eq!([FAST, SLOW].map(|name| total(&instance, name)), apart);
     instance.remove([0], "stats-agg").unwrap();
+    instance.stop().unwrap();
+}
+
+/// What `flux stats peek --json` prints of the brokers of an instance.
+fn peek(instance: &Instance) -> Value {
+    let command = Stage::of_this_build().unwrap().command();
+    let rundir = instance.rundir().to_string_lossy();
+    let text = instance.run(0, &command.to_string_lossy(), &["peek", "--json", &rundir]).unwrap();
+    serde_json::from_str(&text).unwrap()
+}
+
+fn peeked<'a>(peek: &'a Value, rank: usize, module: &str) -> &'a Value {
+    let threads = peek["brokers"][rank]["threads"].as_array().unwrap();
+    let found = threads.iter().find(|thread| thread["module"] == module);
+    found.unwrap_or_else(|| panic!("{module} is not on rank {rank}: {peek:#}"))
+}
+
+fn brokers_are_read_from_outside_though_they_are_stopped_or_a_module_hangs(backend: Backend) {
+    const SPINNING: &str = "loadgen-that-spins-for-long";
+    let instance = instance(backend, 3);
+    let pid = instance.broker_pid(2).unwrap();
+    let signal = |name: &str| {
+        instance.run(0, "sh", &["-c", "kill -s \"$0\" \"$1\"", name, &pid.to_string()]).unwrap();
+    };
+    instance.load(0..3, "stats-agg", &["period=500ms"]).unwrap();
+    instance.load_as([1], "loadgen", SPINNING, &["spin=6s"]).unwrap();
+    let table = instance.rundir().join("stats-agg.1.slots");
+    let mode = std::fs::metadata(&table).unwrap().mode();
+    assert_eq!(mode & 0o7777, 0o600, "of the owner alone: {mode:o}");
+    std::thread::sleep(Duration::from_secs(2));
+    signal("STOP");
+    let seen =
+        eventually("it is stopped", LIMIT, || peek(&instance), |seen| seen["brokers"][2]["stopped"] == true);
+    assert_eq!(seen["brokers"].as_array().unwrap().len(), 3);
+    assert_eq!(seen["brokers"][2]["pid"], pid);
+    let spinning = peeked(&seen, 1, SPINNING);
+    assert_eq!(spinning["state"], "working", "{spinning}");
+    let turn_s = number(&spinning["turn_s"]);
+    assert!(turn_s > 1.5 && turn_s < 6.5, "{spinning}");
+    // Its first turn has no end yet, and it is first of its broker.
+    assert_eq!(seen["brokers"][1]["threads"][0], *spinning);
+    for rank in 0..3 {
+        let broker = peeked(&seen, rank, "broker");
+        assert!(number(&broker["turns"]["wakeups"]) > 0.0, "{broker}");
+        assert!(peeked(&seen, rank, "stats-agg")["turns"]["work_p99_s"].is_number());
+    }
+    // Stopped, its time goes on where it was.
+    std::thread::sleep(Duration::from_millis(500));
+    let later = peek(&instance);
+    let slept = |seen: &Value| number(&peeked(seen, 2, "broker")["turns"]["sleep_s"]);
+    let worked = |seen: &Value| number(&peeked(seen, 2, "broker")["turns"]["work_s"]);
+    assert!(slept(&later) + worked(&later) > slept(&seen) + worked(&seen) + 0.5);
+    if let Backend::Real(flux) = instance.backend() {
+        // As a user would, with the command where flux finds it.
+        let folder = Stage::of_this_build().unwrap().command().parent().unwrap().to_owned();
+        let path = format!("FLUX_EXEC_PATH={}", folder.display());
+        let text = instance.run(0, "env", &[&path, &flux.to_string_lossy(), "stats", "peek"]).unwrap();
+        assert!(text.contains(&format!("rank 2: pid {pid}, STOPPED")), "{text}");
+        let row = text.lines().find(|line| line.contains(SPINNING)).unwrap();
+        assert!(row.contains("working"), "{text}");
+    }
+    signal("CONT");
+    instance.remove([1], SPINNING).unwrap();
+    instance.remove(0..3, "stats-agg").unwrap();
+    assert!(!table.is_symlink(), "the table is withdrawn");
+    assert_eq!(complaints(&instance, 1), Vec::<String>::new());
     instance.stop().unwrap();
 }

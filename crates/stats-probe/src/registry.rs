@@ -136,7 +136,20 @@ impl Registry {
         let now_ns = clock::monotonic_ns();
         self.accounts.close(ended, std::mem::take(&mut self.unseen), now_ns);
         self.accounts.settle(now_ns);
+        self.sign_slots();
         self.looked = true;
+    }
+
+    /// Writes into each slot of the broker whose it is, for readers from outside.
+    fn sign_slots(&self) {
+        let Some((table, _)) = self.table else { return };
+        for ((pid, tid), thread) in &self.threads {
+            let slot = thread.slot.filter(|_| *pid == self.pid).and_then(|i| table.slots.get(i));
+            let name = self.accounts.name(self.who((*pid, *tid)));
+            if let (Some(slot), Some(name)) = (slot, name) {
+                slot.set_module(name);
+            }
+        }
     }
 
     fn taken_slots(&self) -> Vec<(usize, i32)> {

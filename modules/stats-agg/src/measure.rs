@@ -98,6 +98,11 @@ impl Measure {
         self.probe.status().fallback
     }
 
+    /// Why the slots of the probe cannot be read from outside, if so.
+    pub(crate) fn slots_private(&self) -> Option<String> {
+        self.probe.status().slots_private
+    }
+
     pub(crate) fn set_names(&mut self, named: &[Name], as_of: AsOf) {
         self.probe.set_names(named, as_of);
     }
