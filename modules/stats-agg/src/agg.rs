@@ -2,7 +2,7 @@
 
 use crate::ancestors::Ancestors;
 use crate::config::{Config, ProbeMode};
-use crate::custody::CustodyFile;
+use crate::custody::{CustodyFile, Left};
 use crate::measure::Measure;
 use crate::methods;
 use crate::questions::Questions;
@@ -11,6 +11,7 @@ use serde_json::Value;
 use stats_core::{Node, NodeConfig, Now};
 use stats_probe::{Mode, Options, Probe, thread_cpu_ns};
 use std::collections::HashMap;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// What the load waits for an answer of this broker.
@@ -34,8 +35,8 @@ pub(crate) struct StatsAgg {
     /// Requests of our own that are on their way, by number.
     pub(crate) asking: HashMap<u64, PendingRpc>,
     pub(crate) asked: u64,
-    /// What was last logged of the way upstream, so that it is logged once.
-    pub(crate) upstream_trouble: Option<String>,
+    /// The error number that was last logged of the way upstream, so that it is logged once.
+    pub(crate) upstream_trouble: Option<i32>,
     pub(crate) instance: Value,
     pub(crate) questions: Questions,
     /// Fires for the next slice of work on answers.
@@ -117,13 +118,24 @@ impl StatsAgg {
             let text = format!("probe=attach is not possible here ({why}): falling back to probe=proc");
             scope.log(Level::Info, &text);
         }
+        if let Some(why) = self.measure.slots_private() {
+            scope
+                .log(Level::Info, &format!("flux stats peek will not find this broker by its rundir: {why}"));
+        }
     }
 
     fn leave_custody(&mut self, scope: &Scope<Self>) {
         let Some(custody) = self.custody.take() else { return };
-        if let Err(error) = custody.leave(&self.node.save()) {
-            scope
-                .log(Level::Err, &format!("totals and unsent batches are lost: {}: {error}", custody.path()));
+        let path = custody.path();
+        match custody.leave(&self.node.save()) {
+            Ok(Left::InFile) => {}
+            Ok(Left::InMemory(error)) => {
+                let text = format!("totals and unsent batches are kept in memory: {path}: {error}");
+                scope.log(Level::Warning, &text);
+            }
+            Err(error) => {
+                scope.log(Level::Err, &format!("totals and unsent batches are lost: {path}: {error}"));
+            }
         }
     }
 }
@@ -135,7 +147,14 @@ fn start_probe(scope: &Scope<StatsAgg>, mode: ProbeMode) -> Probe {
         ProbeMode::Off => Mode::Off,
     };
     let broker_pid = u32::try_from(broker_pid(scope)).unwrap_or(0);
-    Probe::start(Options { mode, broker_pid, ..Options::attach(flux::reactor_run_address()) })
+    let slot_path = slot_path(scope);
+    Probe::start(Options { mode, broker_pid, slot_path, ..Options::attach(flux::reactor_run_address()) })
+}
+
+/// Where `flux stats peek` finds this broker's slots. Brokers of a test instance share a rundir, hence the rank.
+fn slot_path(scope: &Scope<StatsAgg>) -> Option<PathBuf> {
+    let (rundir, rank) = (scope.attribute("rundir")?, scope.rank().ok()?);
+    Some(Path::new(&rundir).join(format!("{}.{rank}.slots", scope.name())))
 }
 
 /// The broker's process: ours, unless the module was loaded with `--exec`.
@@ -236,6 +255,7 @@ impl Module for StatsAgg {
 
     fn unload(&mut self, scope: &Scope<Self>) -> Option<Duration> {
         self.end_streams();
+        self.measure.settle_names();
         self.record(scope);
         self.node.begin_unload(self.now());
         self.transmit(scope);
