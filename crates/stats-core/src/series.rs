@@ -57,6 +57,19 @@ pub enum Unit {
     Nanoseconds,
     /// Bytes.
     Bytes,
+    /// Millionths inside, plain numbers in every answer: samples are whole, and a ratio is not.
+    Millionths,
+}
+
+impl Unit {
+    /// What of it is one in an answer.
+    pub(crate) fn in_one(self) -> f64 {
+        match self {
+            Unit::None | Unit::Bytes => 1.0,
+            Unit::Nanoseconds => 1e9,
+            Unit::Millionths => 1e6,
+        }
+    }
 }
 
 /// The identity of a series: equal keys merge.
@@ -125,6 +138,7 @@ impl Key {
             Unit::None => 0,
             Unit::Nanoseconds => 1,
             Unit::Bytes => 2,
+            Unit::Millionths => 3,
         };
         out.byte(kind | (unit << 4));
         out.text(&self.name);
@@ -143,6 +157,7 @@ impl Key {
             0 => Unit::None,
             1 => Unit::Nanoseconds,
             2 => Unit::Bytes,
+            3 => Unit::Millionths,
             _ => return Err(DecodeError::Malformed("unknown unit")),
         };
         let name = from.text(NAME_MAX)?;
@@ -165,6 +180,8 @@ pub struct SeriesId(u32);
 
 /// Bits that hold the position among the series of one kind.
 const POSITION_BITS: u32 = 30;
+/// This part of a catalog's room is for the service's own series alone, so that nothing pushed can crowd them out.
+const RESERVE: usize = 8;
 /// More series than this no catalog holds.
 const CATALOG_MAX: usize = 1 << POSITION_BITS;
 
@@ -207,7 +224,9 @@ impl Catalog {
         if let Some(number) = self.keys.get_index_of(&key) {
             return Ok(self.ids[number]);
         }
-        let number = u32::try_from(self.ids.len()).ok().filter(|_| self.ids.len() < self.max);
+        let own = RESERVED.iter().any(|prefix| key.name.starts_with(prefix));
+        let room = if own { self.max } else { self.max - self.max / RESERVE };
+        let number = u32::try_from(self.ids.len()).ok().filter(|_| self.ids.len() < room);
         let number = number.ok_or(Refused::Full(self.max))?;
         let kind = key.kind;
         let of_kind = &mut self.numbers[usize::from(kind.number())];
@@ -273,5 +292,14 @@ mod tests {
         let id = catalog.declare(key("a")).unwrap();
         assert_eq!(catalog.declare(key("b")), Err(Refused::Full(1)));
         assert_eq!(catalog.declare(key("a")), Ok(id));
+    }
+
+    #[test]
+    fn the_service_s_own_series_have_room_that_others_cannot_take() {
+        let mut catalog = Catalog::new(80);
+        let key = |name: String| Key::new(&name, &[], Kind::Counter, Unit::None).unwrap();
+        let pushed = (0..100).filter(|number| catalog.declare(key(format!("app.{number}"))).is_ok()).count();
+        let own = (0..100).filter(|number| catalog.declare(key(format!("modules.{number}"))).is_ok()).count();
+        assert_eq!((pushed, own), (70, 10));
     }
 }

@@ -54,6 +54,14 @@ impl Node {
         }
     }
 
+    /// Puts members into a set. On a series of another kind it does nothing.
+    pub fn insert_all(&mut self, id: SeriesId, members: &Members) {
+        if self.catalog.has(id, Kind::Set) && !members.is_empty() {
+            self.own.insert(id, members);
+            self.unsealed.insert(id, members);
+        }
+    }
+
     /// Puts a member into a set. On a series of another kind it does nothing.
     pub fn insert(&mut self, id: SeriesId, member: &str) {
         if self.catalog.has(id, Kind::Set) && self.own.insert_member(id, member) {
