@@ -120,7 +120,8 @@ impl StatsAgg {
 
     fn log_probe(&self, scope: &Scope<Self>) {
         if let Some(why) = self.measure.fallback() {
-            let text = format!("probe=attach is not possible here ({why}): falling back to probe=proc");
+            let wish = self.config.probe;
+            let text = format!("probe={wish} is not possible here ({why}): falling back to probe=proc");
             scope.log(Level::Info, &text);
         }
         if self.measure.blocked_unavailable() {
@@ -172,6 +173,7 @@ fn log_stall(scope: &Scope<StatsAgg>, notice: Notice) {
 fn start_probe(scope: &Scope<StatsAgg>, mode: ProbeMode) -> Probe {
     let mode = match mode {
         ProbeMode::Attach => Mode::Attach,
+        ProbeMode::Preload => Mode::Preload,
         ProbeMode::Proc => Mode::Proc,
         ProbeMode::Off => Mode::Off,
     };
