@@ -74,6 +74,8 @@ pub enum Values {
         min: (Number, u32),
         /// The greatest, and whose it is.
         max: (Number, u32),
+        /// When the greatest came about, if its rank says so: seconds since 1970.
+        max_time: Option<u64>,
     },
     /// Samples.
     Timer {
@@ -136,11 +138,15 @@ impl Serialize for Series<'_> {
                     map.serialize_entry("max", &json!({ "rank": rank, "rate": rate }))?;
                 }
             }
-            Values::Gauge { count, sum, min, max } => {
+            Values::Gauge { count, sum, min, max, max_time } => {
                 map.serialize_entry("count", count)?;
                 map.serialize_entry("sum", sum)?;
-                for (name, (value, rank)) in [("min", min), ("max", max)] {
-                    map.serialize_entry(name, &json!({ "value": value, "rank": rank }))?;
+                for (name, (value, rank), time) in [("min", min, None), ("max", max, *max_time)] {
+                    let mut state = json!({ "value": value, "rank": rank });
+                    if let Some(time) = time {
+                        state["time"] = time.into();
+                    }
+                    map.serialize_entry(name, &state)?;
                 }
             }
             Values::Timer { count, rate, sum, shape } => {
@@ -256,7 +262,8 @@ impl Node {
                 let states = if own { self.own_state(id) } else { self.state(id) }?;
                 let number = |(value, rank): (Amount, u32)| (Number::new(value, unit), rank);
                 let (sum, min, max) = (Number::new(states.sum, unit), number(states.min), number(states.max));
-                Values::Gauge { count: states.count, sum, min, max }
+                let max_time = Some(states.max_time_s).filter(|time| *time != 0);
+                Values::Gauge { count: states.count, sum, min, max, max_time }
             }
             Kind::Counter => {
                 let (mine, theirs) = (self.own.counter(id), below.and_then(|below| below.counter(id)));

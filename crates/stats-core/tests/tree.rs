@@ -284,6 +284,25 @@ fn the_peak_names_the_rank_with_the_highest_rate() {
 }
 
 #[test]
+fn the_greatest_state_names_its_rank_and_when_it_came_about() {
+    let mut tree = Tree::new(7, 2);
+    let longest = key("longest", Kind::Gauge);
+    for (rank, value, time_s) in [(3, 10, 1_000), (6, 30, 2_000), (0, 20, 3_000)] {
+        let node = tree.ranks[rank].node.as_mut().unwrap();
+        let id = node.declare(longest.clone()).unwrap();
+        node.set_since(id, Amount::whole(value), time_s);
+    }
+    (0..40).for_each(|_| tree.step(0));
+    assert_eq!(tree.series("longest")["max"], serde_json::json!({"value": 30, "rank": 6, "time": 2_000}));
+    // The next is of a rank that does not say.
+    let node = tree.ranks[6].node.as_mut().unwrap();
+    let id = node.declare(longest).unwrap();
+    node.set(id, Some(Amount::whole(40)));
+    (0..40).for_each(|_| tree.step(0));
+    assert_eq!(tree.series("longest")["max"], serde_json::json!({"value": 40, "rank": 6}));
+}
+
+#[test]
 fn a_rank_that_falls_silent_is_missing_and_its_states_expire() {
     let mut tree = Tree::new(7, 2);
     (0..7).for_each(|rank| tree.push(rank, 1));

@@ -91,7 +91,8 @@ impl StatsAgg {
     /// Records what was measured since the last time.
     fn record(&mut self, scope: &Scope<Self>) {
         let (panics, streams) = (scope.panics(), self.questions.open_streams());
-        for notice in self.measure.record(&mut self.node, panics, streams, self.config.stall) {
+        let (stall, wall_ns) = (self.config.stall, self.now().wall_ns);
+        for notice in self.measure.record(&mut self.node, panics, streams, stall, wall_ns) {
             log_stall(scope, notice);
         }
     }
@@ -121,6 +122,10 @@ impl StatsAgg {
         if let Some(why) = self.measure.fallback() {
             let text = format!("probe=attach is not possible here ({why}): falling back to probe=proc");
             scope.log(Level::Info, &text);
+        }
+        if self.measure.blocked_unavailable() {
+            let text = "blocked_s is not known here: libflux runs its nested reactors past its GOT; sleep_s holds both";
+            scope.log(Level::Info, text);
         }
         if let Some(why) = self.measure.slots_private() {
             scope
