@@ -11,6 +11,9 @@ use std::time::Duration;
 /// The shortest period: below it the service would measure itself.
 const PERIOD_MIN: Duration = Duration::from_millis(100);
 const PERIOD_MAX: Duration = Duration::from_secs(3600);
+/// Shorter turns are work.
+const STALL_MIN: Duration = Duration::from_millis(100);
+const STALL_MAX: Duration = Duration::from_secs(86_400);
 const HISTORY_MAX: Duration = Duration::from_secs(86_400);
 const TTL_MIN: Duration = Duration::from_secs(1);
 const TTL_MAX: Duration = Duration::from_secs(30 * 86_400);
@@ -20,7 +23,7 @@ const TAGS: RangeInclusive<usize> = 0..=TAGS_MAX;
 const ADDRESSES_MAX: usize = 8;
 
 /// The keys, as they are named in errors.
-const KEYS: &str = "period, probe, statsd, history, max-series, max-tags, ttl, guest-query";
+const KEYS: &str = "period, probe, stall, statsd, history, max-series, max-tags, ttl, guest-query";
 
 /// Those of them that are lists: in an argument, separated by commas.
 const LISTS: &[&str] = &["statsd"];
@@ -52,6 +55,8 @@ pub(crate) struct Config {
     /// How often this rank sends a batch upstream.
     pub(crate) period: Duration,
     pub(crate) probe: ProbeMode,
+    /// How long a module may stay away from its reactor before it is reported as stalled.
+    pub(crate) stall: Duration,
     /// How long the root keeps recent periods.
     pub(crate) history: Duration,
     /// Series that this rank keeps, its subtree's included.
@@ -71,6 +76,7 @@ impl Default for Config {
         Config {
             period: Duration::from_secs(2),
             probe: ProbeMode::Attach,
+            stall: Duration::from_secs(5),
             history: Duration::from_secs(600),
             max_series: 20_000,
             statsd: Vec::new(),
@@ -121,6 +127,7 @@ impl Config {
                     _ => return Err(Error::invalid(format!("probe={value}: expected attach, proc or off"))),
                 }
             }
+            "stall" => self.stall = between(key, value, STALL_MIN, STALL_MAX)?,
             "history" => self.history = between(key, value, Duration::ZERO, HISTORY_MAX)?,
             "max-series" => self.max_series = whole(key, value, SERIES)?,
             "max-tags" => self.max_tags = whole(key, value, TAGS)?,
@@ -213,8 +220,9 @@ mod tests {
     fn arguments_win_over_the_table() {
         let instance =
             json!({"stats-agg": {"period": "5s", "probe": "proc", "max-series": 1000, "guest-query": true}});
-        let config = with(instance, &["period=500ms"]).unwrap();
+        let config = with(instance, &["period=500ms", "stall=1m"]).unwrap();
         assert_eq!((config.period.as_millis(), config.probe), (500, ProbeMode::Proc));
+        assert_eq!(config.stall, Duration::from_secs(60));
         assert_eq!((config.max_series, config.guest_query), (1000, true));
     }
 
@@ -237,7 +245,7 @@ mod tests {
             ("period=-1", "period=-1: expected a duration"),
             ("period=0", "period=0: expected a duration from 0.1s to 3600s"),
             ("probe=magic", "probe=magic: expected attach, proc or off"),
-            ("nonsense=1", "nonsense=1: unknown key; allowed: period, probe, statsd, history"),
+            ("nonsense=1", "nonsense=1: unknown key; allowed: period, probe, stall, statsd, history"),
             ("nonsense", "nonsense: expected key=value, where key is one of period"),
             ("max-series=-5", "max-series=-5: expected a whole number, 100 to 1000000"),
             ("guest-query=maybe", "guest-query=maybe: expected true or false"),
@@ -245,6 +253,7 @@ mod tests {
             ("statsd=0.0.0.0:8125", "statsd=0.0.0.0:8125: expected HOST:PORT with a loopback address"),
             ("max-tags=17", "max-tags=17: expected a whole number, 0 to 16"),
             ("ttl=0s", "ttl=0s: expected a duration from 1s"),
+            ("stall=0", "stall=0: expected a duration from 0.1s to 86400s"),
             ("history=2d", "history=2d: expected a duration from 0s to 86400s"),
         ] {
             let error = with(json!({}), &[word]).unwrap_err().to_string();

@@ -13,6 +13,7 @@ mod custody;
 mod measure;
 mod methods;
 mod questions;
+mod stall;
 mod statsd;
 mod upstream;
 
