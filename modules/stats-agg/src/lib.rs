@@ -15,6 +15,7 @@ mod methods;
 mod questions;
 mod recorded;
 mod stall;
+mod statsd;
 mod upstream;
 
 flux::module!(agg::StatsAgg);

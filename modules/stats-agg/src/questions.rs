@@ -71,6 +71,8 @@ struct Stream {
     payload: Value,
     /// Its last answer is not whole yet.
     busy: bool,
+    /// The instance's owner asks.
+    owner: bool,
 }
 
 /// What is asked of other ranks.
@@ -124,7 +126,7 @@ impl StatsAgg {
             keys.remove("stream");
         }
         if !query.stream() {
-            self.answer(scope, Asker::once(scope, request)?, query, payload);
+            self.answer(scope, Asker::once(scope, request)?, query, payload, request.from_owner());
             return Ok(Answer::Later);
         }
         if !request.is_streaming() {
@@ -135,7 +137,13 @@ impl StatsAgg {
         }
         self.questions.numbers += 1;
         let number = self.questions.numbers;
-        let stream = Stream { request: scope.keep(request)?, query, payload, busy: false };
+        let stream = Stream {
+            request: scope.keep(request)?,
+            query,
+            payload,
+            busy: false,
+            owner: request.from_owner(),
+        };
         self.questions.streams.insert(number, stream);
         self.feed(scope, number);
         Ok(Answer::Later)
@@ -191,15 +199,20 @@ impl StatsAgg {
     fn feed(&mut self, scope: &Scope<Self>, number: u64) {
         if let Some(stream) = self.questions.streams.get_mut(&number) {
             stream.busy = true;
-            let (query, payload) = (stream.query.clone(), stream.payload.clone());
-            self.answer(scope, Asker::Stream(number), query, payload);
+            let (query, payload, owner) = (stream.query.clone(), stream.payload.clone(), stream.owner);
+            self.answer(scope, Asker::Stream(number), query, payload, owner);
         }
     }
 
-    fn answer(&mut self, scope: &Scope<Self>, to: Asker, query: Query, mut payload: Value) {
+    fn answer(&mut self, scope: &Scope<Self>, to: Asker, query: Query, mut payload: Value, owner: bool) {
         let now = self.now();
         let mut frame = self.node.frame(now);
         frame["instance"] = self.instance.clone();
+        // A line that somebody sent is for the owner's eyes alone.
+        let statsd = if owner { self.statsd.describe() } else { Value::Null };
+        if !statsd.is_null() {
+            frame["statsd"] = statsd;
+        }
         let (own, wanted) = match query.by() {
             By::None => {
                 let steps = Steps::list(&self.node, query, Whose::Subtree);
