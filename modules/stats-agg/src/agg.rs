@@ -2,13 +2,13 @@
 
 use crate::ancestors::Ancestors;
 use crate::config::{Config, ProbeMode};
-use crate::custody::CustodyFile;
+use crate::custody::{Custody, CustodyFile};
 use crate::measure::Measure;
 use crate::methods;
 use crate::questions::Questions;
 use flux::{Error, Level, Method, Module, Node as To, Payload, PendingRpc, Scope, Watcher};
 use serde_json::Value;
-use stats_core::{Node, NodeConfig, Now};
+use stats_core::{DecodeError, Intake, Node, NodeConfig, Now};
 use stats_probe::{Mode, Options, Probe, thread_cpu_ns};
 use std::collections::HashMap;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -23,6 +23,7 @@ pub(crate) struct StatsAgg {
     pub(crate) config: Config,
     arguments: Vec<String>,
     pub(crate) node: Node,
+    pub(crate) intake: Intake,
     pub(crate) ancestors: Ancestors,
     pub(crate) measure: Measure,
     custody: Option<CustodyFile>,
@@ -71,6 +72,7 @@ impl StatsAgg {
         if now.mono_ns >= self.node.next_deadline_ns() {
             self.record(scope);
             self.note_busy();
+            self.intake.expire(&mut self.node, now);
             self.node.tick(self.now());
             self.transmit(scope);
             self.ask_around(scope);
@@ -100,6 +102,7 @@ impl StatsAgg {
             self.ask_for_modules(scope);
         }
         self.node.reconfigure(config.period, config.max_series, self.now());
+        self.intake.set_ttl(config.ttl);
         if config.history != self.config.history {
             self.node.set_history(config.history);
         }
@@ -121,7 +124,8 @@ impl StatsAgg {
 
     fn leave_custody(&mut self, scope: &Scope<Self>) {
         let Some(custody) = self.custody.take() else { return };
-        if let Err(error) = custody.leave(&self.node.save()) {
+        let left = Custody { node: self.node.save(), intake: self.intake.save(&self.node, self.now()) };
+        if let Err(error) = custody.leave(&left) {
             scope
                 .log(Level::Err, &format!("totals and unsent batches are lost: {}: {error}", custody.path()));
         }
@@ -195,19 +199,24 @@ impl Module for StatsAgg {
         let started = Instant::now();
         let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let now = Now { mono_ns: 0, wall_ns: u64::try_from(wall.as_nanos()).unwrap_or(0) };
-        let restored = left.and_then(|bytes| {
-            let restored = Node::restore(node_config.clone(), now, &bytes);
-            restored
-                .inspect_err(|e| scope.log(Level::Err, &format!("what an earlier load left is lost: {e}")))
-                .ok()
+        let lost = |error: &DecodeError| {
+            scope.log(Level::Err, &format!("what an earlier load left is lost: {error}"));
+        };
+        let restored = left
+            .as_ref()
+            .and_then(|left| Node::restore(node_config.clone(), now, &left.node).inspect_err(lost).ok());
+        let mut node = restored.unwrap_or_else(|| Node::new(node_config, now));
+        let remembered = left.as_ref().and_then(|left| {
+            Intake::restore(config.ttl, &mut node, now, &left.intake).inspect_err(lost).ok()
         });
-        let node = restored.unwrap_or_else(|| Node::new(node_config, now));
+        let intake = remembered.unwrap_or_else(|| Intake::new(config.ttl));
 
         let mut agg = StatsAgg {
             measure: Measure::new(start_probe(scope, config.probe)),
             config,
             arguments: arguments.to_vec(),
             node,
+            intake,
             ancestors: Ancestors::new(rank, level, scope.attribute("tbon.topo").as_deref()),
             custody,
             started,

@@ -9,11 +9,13 @@ use std::time::Duration;
 const PERIOD_MIN: Duration = Duration::from_millis(100);
 const PERIOD_MAX: Duration = Duration::from_secs(3600);
 const HISTORY_MAX: Duration = Duration::from_secs(86_400);
+const TTL_MIN: Duration = Duration::from_secs(1);
+const TTL_MAX: Duration = Duration::from_secs(366 * 86_400);
 const SERIES_MIN: u64 = 100;
 const SERIES_MAX: u64 = 1_000_000;
 
 /// The keys, as they are named in errors.
-const KEYS: &str = "period, probe, history, max-series, guest-query";
+const KEYS: &str = "period, probe, history, ttl, max-series, guest-query";
 
 /// Where the numbers of a module's reactor come from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,6 +46,8 @@ pub(crate) struct Config {
     pub(crate) probe: ProbeMode,
     /// How long the root keeps recent periods.
     pub(crate) history: Duration,
+    /// When a pushed gauge is gone that is not pushed again.
+    pub(crate) ttl: Duration,
     /// Series that this rank keeps, its subtree's included.
     pub(crate) max_series: usize,
     /// Whether others than the instance owner may query.
@@ -56,6 +60,7 @@ impl Default for Config {
             period: Duration::from_secs(2),
             probe: ProbeMode::Attach,
             history: Duration::from_secs(600),
+            ttl: Duration::from_secs(600),
             max_series: 20_000,
             guest_query: false,
         }
@@ -96,6 +101,7 @@ impl Config {
                 }
             }
             "history" => self.history = between(key, value, Duration::ZERO, HISTORY_MAX)?,
+            "ttl" => self.ttl = between(key, value, TTL_MIN, TTL_MAX)?,
             "max-series" => {
                 let range = SERIES_MIN..=SERIES_MAX;
                 let series = value.parse().ok().filter(|series| range.contains(series)).ok_or_else(|| {
@@ -179,6 +185,7 @@ mod tests {
             ("max-series=-5", "max-series=-5: expected a whole number, 100 to 1000000"),
             ("guest-query=maybe", "guest-query=maybe: expected true or false"),
             ("history=2d", "history=2d: expected a duration from 0s to 86400s"),
+            ("ttl=0.5", "ttl=0.5: expected a duration from 1s to 31622400s"),
         ] {
             let error = with(json!({}), &[word]).unwrap_err().to_string();
             assert!(error.starts_with(said), "{word}: {error}");

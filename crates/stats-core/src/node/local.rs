@@ -45,6 +45,19 @@ impl Node {
         }
     }
 
+    /// Puts all of `members` into a set. On a series of another kind it does nothing.
+    pub fn unite(&mut self, id: SeriesId, members: &Members) {
+        if self.catalog.has(id, Kind::Set) && !members.is_empty() {
+            self.own.insert(id, members);
+            self.unsealed.insert(id, members);
+        }
+    }
+
+    /// This rank's own value of a gauge.
+    pub fn gauge(&self, id: SeriesId) -> Option<Amount> {
+        self.gauges.get(&id).copied()
+    }
+
     /// Puts a member into a set. On a series of another kind it does nothing.
     pub fn insert(&mut self, id: SeriesId, member: &str) {
         if self.catalog.has(id, Kind::Set) && self.own.insert_member(id, member) {

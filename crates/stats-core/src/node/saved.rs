@@ -99,7 +99,7 @@ impl Node {
         node.generation = from.uint()?;
         // Numbers in what was saved are the old catalog's.
         let keys = list(&mut from, SERIES_MAX, Key::decode)?;
-        let ids: Vec<_> = keys.into_iter().map(|key| node.catalog.declare(key).ok()).collect();
+        let ids: Vec<_> = keys.into_iter().map(|key| node.catalog.restore(key).ok()).collect();
         node.events.overflow += ids.iter().filter(|id| id.is_none()).count() as u64;
         let (own, below) = (decode_flows(&mut from, &ids)?, decode_flows(&mut from, &ids)?);
         resume(&mut node.own, &own);
