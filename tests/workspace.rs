@@ -10,6 +10,7 @@ fn layer(package: &str) -> Option<u32> {
         "flux-sys" => 0,
         "flux" => 1,
         "stats-core" | "stats-probe" => 2,
+        "flux-metrics" => 3,
         "stats-agg" | "reactor-probe" | "stats-agg-loader" | "loadgen" | "flux-testbed" | "embedded-flux" => {
             4
         }

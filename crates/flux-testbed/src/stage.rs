@@ -13,6 +13,8 @@ use std::sync::OnceLock;
 const PACKAGES: &[&str] = &["stats-agg", "stats-agg-loader", "loadgen", "flux-testbed", "embedded-flux"];
 /// The example modules of the crate `flux`.
 const EXAMPLES: &[&str] = &["hello", "panics"];
+/// The example programs of the crate `flux-metrics`.
+const PROGRAMS: &[&str] = &["push"];
 
 /// How artifacts are built.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -67,7 +69,8 @@ impl Stage {
         });
         run(&mut command, profile)?;
         let mut examples = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-        examples.current_dir(workspace_root()).args(["build", "--quiet", "--package", "flux", "--examples"]);
+        examples.current_dir(workspace_root()).args(["build", "--quiet", "--examples"]);
+        examples.args(["--package", "flux", "--package", "flux-metrics"]);
         run(&mut examples, profile)?;
 
         let target =
@@ -84,6 +87,9 @@ impl Stage {
         for example in EXAMPLES {
             let module = format!("{example}.so");
             place(&built.join("examples").join(format!("lib{module}")), &stage.folder.join(module))?;
+        }
+        for program in PROGRAMS {
+            place(&built.join("examples").join(program), &stage.program(program))?;
         }
         place_stats_agg(&built, &stage.folder)?;
         place(&built.join("libflux_core.so"), &stage.libflux())?;
@@ -102,7 +108,8 @@ impl Stage {
         self.folder.join("libflux-core.so.2")
     }
 
-    pub(crate) fn program(&self, name: &str) -> PathBuf {
+    /// The file of a program.
+    pub fn program(&self, name: &str) -> PathBuf {
         self.folder.join(name)
     }
 

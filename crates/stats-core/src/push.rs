@@ -282,7 +282,10 @@ fn sample(entry: &Value, scale: f64) -> Option<(u64, u64)> {
 
 fn counted(fields: &mut Fields<'_>) -> Result<Pushed, Refusal> {
     let mut sum = |key| {
-        let sum = fields.take(key).as_ref().and_then(whole).and_then(|sum| u128::try_from(sum).ok());
+        let sum = fields.take(key).and_then(|sum| match &sum {
+            Value::String(digits) => digits.parse::<u128>().ok(),
+            sum => sum.as_u64().map(u128::from),
+        });
         sum.ok_or_else(|| bad(format!("sketch: {key}: expected a whole number from 0")))
     };
     let sums = (sum("sum")?, sum("squares")?);
