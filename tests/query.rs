@@ -95,15 +95,16 @@ fn an_answer_by_rank_adds_up_to_the_whole(backend: Backend) {
 
 fn a_rank_that_does_not_answer_is_named(backend: Backend) {
     let instance = instance(backend);
+    let whole = || ask(&instance, 0, json!({ "match": ["modules.stats-agg.wakeups"], "by": "rank" }));
+    eventually("series of all ranks", LIMIT, whole, |answer| by_rank(answer).len() == 6);
     let pid = instance.broker_pid(5).unwrap().to_string();
     let signal =
         |name: &str| drop(instance.run(0, "sh", &["-c", "kill -s \"$0\" \"$1\"", name, &pid]).unwrap());
     signal("STOP");
-    let answer = ask(&instance, 0, json!({ "match": ["modules.stats-agg.wakeups"], "by": "rank" }));
+    let answer = whole();
     assert_eq!(answer["unanswered"], "5");
     assert_eq!(by_rank(&answer).len(), 5);
     signal("CONT");
-    let whole = || ask(&instance, 0, json!({ "match": ["modules.stats-agg.wakeups"], "by": "rank" }));
     eventually("rank 5 again", LIMIT, whole, |answer| {
         answer["unanswered"] == "" && by_rank(answer).len() == 6
     });

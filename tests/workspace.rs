@@ -11,9 +11,8 @@ fn layer(package: &str) -> Option<u32> {
         "flux" => 1,
         "stats-core" | "stats-probe" => 2,
         "flux-metrics" => 3,
-        "stats-agg" | "reactor-probe" | "stats-agg-loader" | "loadgen" | "flux-testbed" | "embedded-flux" => {
-            4
-        }
+        "stats-agg" | "reactor-probe" | "stats-agg-loader" | "loadgen" | "flux-testbed" | "embedded-flux"
+        | "flux-stats" => 4,
         "tests" | "xtask" => 5,
         _ => return None,
     })

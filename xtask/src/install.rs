@@ -1,4 +1,4 @@
-//! `cargo xtask install`: the module under the names that Flux looks for.
+//! `cargo xtask install`: the module and the command under the names that Flux looks for.
 
 use anyhow::{Context, Result, bail};
 use flux_testbed::{Profile, Stage};
@@ -6,15 +6,20 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 pub(crate) fn run(prefix: Option<PathBuf>) -> Result<()> {
-    let folder = match prefix {
-        Some(prefix) => prefix.join("lib/flux/modules"),
-        None => module_folder()?,
+    let (folder, commands) = match prefix {
+        Some(prefix) => (prefix.join("lib/flux/modules"), prefix.join("libexec/flux/cmd")),
+        None => (builtin_folder("module_path")?, builtin_folder("exec_path")?),
     };
-    std::fs::create_dir_all(&folder).with_context(|| format!("creating {}", folder.display()))?;
+    for folder in [&folder, &commands] {
+        std::fs::create_dir_all(folder).with_context(|| format!("creating {}", folder.display()))?;
+    }
     let stage = Stage::build(Profile::Release)?;
     for file in stage.install_stats_agg(&folder)? {
         println!("installed {}", file.display());
     }
+    let command = commands.join("flux-stats");
+    stage.install(&stage.command(), &command)?;
+    println!("installed {}", command.display());
     // Builds that nothing names any more stay: a running broker may have one mapped, and a restart frees it.
     println!("load it with: flux exec -r all flux module load {}", shown(&folder));
     Ok(())
@@ -24,15 +29,15 @@ fn shown(folder: &Path) -> String {
     folder.join("stats-agg.so").display().to_string()
 }
 
-/// Where the installed Flux looks for modules.
-fn module_folder() -> Result<PathBuf> {
+/// Where the installed Flux looks for modules (`module_path`) or commands (`exec_path`).
+fn builtin_folder(key: &str) -> Result<PathBuf> {
     let output = Command::new("flux")
-        .args(["config", "builtin", "module_path"])
+        .args(["config", "builtin", key])
         .output()
-        .context("asking flux for its module folder (name one with --prefix)")?;
+        .context("asking flux for its folders (name them with --prefix)")?;
     let text = String::from_utf8_lossy(&output.stdout);
     match text.trim().split(':').next() {
         Some(first) if output.status.success() && !first.is_empty() => Ok(first.into()),
-        _ => bail!("flux config builtin module_path failed: name a folder with --prefix"),
+        _ => bail!("flux config builtin {key} failed: name a folder with --prefix"),
     }
 }

@@ -33,9 +33,9 @@ enum Task {
         #[arg(long)]
         check: bool,
     },
-    /// Installs the module for an instance to load
+    /// Installs the module for an instance to load, and the command `flux stats`
     Install {
-        /// Where Flux is installed; without it `flux` is asked for its module folder
+        /// Where Flux is installed; without it `flux` is asked for its folders
         #[arg(long)]
         prefix: Option<PathBuf>,
     },

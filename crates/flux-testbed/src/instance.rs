@@ -144,6 +144,11 @@ impl Instance {
         self.size
     }
 
+    /// The folder of its brokers' sockets.
+    pub fn rundir(&self) -> &Path {
+        self.rundir.path()
+    }
+
     /// Where programs find the broker of that rank.
     pub fn uri(&self, rank: u32) -> String {
         format!("local://{}/local-{rank}", self.rundir.path().display())

@@ -10,7 +10,15 @@ use std::process::Command;
 use std::sync::OnceLock;
 
 /// The packages that make modules and what runs them.
-const PACKAGES: &[&str] = &["stats-agg", "stats-agg-loader", "loadgen", "flux-testbed", "embedded-flux"];
+const PACKAGES: &[&str] = &[
+    "stats-agg",
+    "stats-agg-loader",
+    "loadgen",
+    "reactor-probe",
+    "flux-stats",
+    "flux-testbed",
+    "embedded-flux",
+];
 /// The example modules of the crate `flux`.
 const EXAMPLES: &[&str] = &["hello", "panics"];
 /// The example programs of the crate `flux-metrics`.
@@ -77,7 +85,7 @@ impl Stage {
             env::var_os("CARGO_TARGET_DIR").map_or_else(|| workspace_root().join("target"), PathBuf::from);
         let built =
             workspace_root().join(target).join(if profile == Profile::Debug { "debug" } else { "release" });
-        let stage = Stage { folder: built.join("flux-stats") };
+        let stage = Stage { folder: built.join("stage") };
         fs::create_dir_all(&stage.folder)
             .map_err(Error::io(format!("creating {}", stage.folder.display())))?;
         // Another process may stage the same files at the same time.
@@ -95,6 +103,8 @@ impl Stage {
         place(&built.join("libflux_core.so"), &stage.libflux())?;
         place(&built.join("embedded-broker"), &stage.program("embedded-broker"))?;
         place(&built.join("testbed-rpc"), &stage.program("testbed-rpc"))?;
+        place(&built.join("libreactor_probe.so"), &stage.reactor_probe())?;
+        place(&built.join("flux-stats"), &stage.command())?;
         Ok(stage)
     }
 
@@ -106,6 +116,21 @@ impl Stage {
     /// The double's libflux.
     pub(crate) fn libflux(&self) -> PathBuf {
         self.folder.join("libflux-core.so.2")
+    }
+
+    /// What `flux` runs as `flux stats`.
+    pub fn command(&self) -> PathBuf {
+        self.folder.join("flux-stats")
+    }
+
+    /// The object to be preloaded into brokers.
+    pub fn reactor_probe(&self) -> PathBuf {
+        self.folder.join("reactor-probe.so")
+    }
+
+    /// Copies a file of this stage to `to`, whole or not at all.
+    pub fn install(&self, from: &Path, to: &Path) -> Result<()> {
+        place(from, to)
     }
 
     /// The file of a program.

@@ -11,14 +11,22 @@ pub struct Error {
     text: String,
 }
 
+/// Bytes of an error's text: what Flux's log keeps of a line.
+const TEXT_MAX: usize = 1000;
+
 /// The result of most calls in this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 impl Error {
     /// `errnum` as in `<errno.h>`; zero, which is no error, becomes `EIO`. A newline in `text` becomes a space: Flux
-    /// error strings are one line (RFC 6).
+    /// error strings are one line (RFC 6). One that echoes more than [`TEXT_MAX`] bytes is cut.
     pub fn new(errnum: i32, text: impl Into<String>) -> Self {
-        let text = text.into().replace(['\n', '\r', '\0'], " ");
+        let mut text = text.into().replace(['\n', '\r', '\0'], " ");
+        if text.len() > TEXT_MAX {
+            let end = (0..=TEXT_MAX).rev().find(|&end| text.is_char_boundary(end));
+            text.truncate(end.unwrap_or(0));
+            text.push('…');
+        }
         Error { errnum: if errnum == 0 { libc::EIO } else { errnum }, text }
     }
 
@@ -58,5 +66,11 @@ mod tests {
     fn an_error_is_never_zero_and_never_two_lines() {
         let error = Error::new(0, "one\ntwo");
         assert_eq!((error.errnum(), error.to_string().as_str()), (libc::EIO, "one two"));
+    }
+
+    #[test]
+    fn an_error_that_echoes_much_is_cut_between_characters() {
+        let text = Error::invalid("ä".repeat(5000)).to_string();
+        assert!(text.len() < TEXT_MAX + 4 && text.ends_with("ä…"));
     }
 }

@@ -54,7 +54,7 @@ pub(crate) struct Regular {
     pub(crate) after: u64,
     /// The sender unloads: its states are withdrawn.
     pub(crate) closing: bool,
-    /// The clear that its flows come after.
+    /// The clear that its flows come after: the sequence number of an event, which Flux counts in 32 bits.
     pub(crate) generation: u64,
     /// Its number among the batches of its rank and epoch, which makes its identity; without flows there is none, and
     /// a repeat does no harm.
@@ -161,7 +161,7 @@ impl Regular {
         let (rank, epoch, link_seq) = (from.u32()?, from.fixed64()?, from.uint()?);
         let after =
             link_seq.checked_sub(from.uint()?).ok_or(DecodeError::Malformed("link before its start"))?;
-        let generation = from.uint()?;
+        let generation = u64::from(from.u32()?);
         let coverage = list(from, GROUPS_MAX, |from| {
             let age = from.uint()?;
             Ok(Group { age_ms: age >> 1, closed: age & 1 != 0, ranks: IdSet::decode(from)? })
@@ -230,7 +230,7 @@ impl Detached {
     fn decode(flags: u8, from: &mut Reader<'_>) -> Result<Self, DecodeError> {
         let id = BatchId::decode(from)?;
         let bound = if flags & BOUND != 0 { Some(from.u32()?) } else { None };
-        let generation = from.uint()?;
+        let generation = u64::from(from.u32()?);
         let contains = Ids::decode(from)?;
         let dictionary = list(from, SERIES_MAX, Key::decode)?;
         let flows = WireFlows::decode(true, from)?;
@@ -305,7 +305,7 @@ pub(crate) struct Receipt {
     pub(crate) epoch: u64,
     /// The newest clear that the receiver knows of.
     pub(crate) generation: u64,
-    /// How often the receiver can afford a batch.
+    /// How often the receiver can afford a batch; zero: as often as the sender likes.
     pub(crate) period_ns: u64,
 }
 
@@ -334,7 +334,8 @@ impl Receipt {
             2 => Status::NotTaken,
             _ => return Err(DecodeError::Malformed("unknown status")),
         };
-        let (rank, epoch, generation, period_ns) = (from.u32()?, from.fixed64()?, from.uint()?, from.uint()?);
+        let (rank, epoch, generation) = (from.u32()?, from.fixed64()?, u64::from(from.u32()?));
+        let period_ns = from.uint()?;
         from.end()?;
         Ok(Receipt { status, rank, epoch, generation, period_ns })
     }

@@ -72,44 +72,57 @@ impl Runs {
     }
 }
 
-/// A set of identities.
+/// A set of identities, by rank and epoch.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Ids(BTreeMap<(u32, u64), Runs>);
+pub(crate) struct Ids {
+    of: BTreeMap<(u32, u64), Runs>,
+    /// Runs in all.
+    runs: usize,
+}
 
-/// What one message may hold; each takes ten bytes at least, so that its size bounds it too.
+/// Runs that one message may hold; each takes two bytes at least, so that its size bounds them too.
 const IDS_MAX: usize = 1_000_000;
 
 impl Ids {
     pub(crate) fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.of.is_empty()
+    }
+
+    /// What it takes to hold and to send them: runs of numbers.
+    pub(crate) fn len(&self) -> usize {
+        self.runs
     }
 
     pub(crate) fn add(&mut self, id: BatchId) {
-        self.0.entry((id.rank, id.epoch)).or_default().add(id.seq, id.seq);
+        self.add_run((id.rank, id.epoch), id.seq, id.seq);
+    }
+
+    fn add_run(&mut self, of: (u32, u64), first: u64, last: u64) {
+        let mine = self.of.entry(of).or_default();
+        let before = mine.0.len();
+        mine.add(first, last);
+        self.runs = self.runs + mine.0.len() - before;
     }
 
     pub(crate) fn add_all(&mut self, other: &Ids) {
-        for (key, runs) in &other.0 {
-            let mine = self.0.entry(*key).or_default();
-            runs.0.iter().for_each(|&(first, last)| mine.add(first, last));
+        for (&of, runs) in &other.of {
+            runs.0.iter().for_each(|&(first, last)| self.add_run(of, first, last));
         }
     }
 
     pub(crate) fn ranks(&self) -> impl Iterator<Item = u32> + '_ {
-        self.0.keys().map(|&(rank, _)| rank)
+        self.of.keys().map(|&(rank, _)| rank)
     }
 
     /// Splits off who has just the one batch that `latest` expects next.
     pub(crate) fn without_next(&self, latest: &Latest) -> (IdSet, Ids) {
         let (mut next, mut rest) = (IdSet::new(), Ids::default());
-        for (&(rank, epoch), runs) in &self.0 {
+        for (&(rank, epoch), runs) in &self.of {
             match latest.0.get(&rank) {
                 Some(&(known, seq)) if known == epoch && runs.0 == [(seq, seq)] => {
                     next.insert(rank);
                 }
-                _ => {
-                    rest.0.insert((rank, epoch), runs.clone());
-                }
+                _ => runs.0.iter().for_each(|&(first, last)| rest.add_run((rank, epoch), first, last)),
             }
         }
         (next, rest)
@@ -127,8 +140,8 @@ impl Ids {
     }
 
     pub(crate) fn encode(&self, out: &mut Writer) {
-        out.count(self.0.len());
-        for ((rank, epoch), runs) in &self.0 {
+        out.count(self.of.len());
+        for ((rank, epoch), runs) in &self.of {
             out.uint(u64::from(*rank));
             out.fixed64(*epoch);
             runs.encode(out);
@@ -136,8 +149,15 @@ impl Ids {
     }
 
     pub(crate) fn decode(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
-        let ids = list(from, IDS_MAX, |from| Ok(((from.u32()?, from.fixed64()?), Runs::decode(from)?)))?;
-        Ok(Ids(ids.into_iter().collect()))
+        let mut ids = Ids::default();
+        for _ in 0..from.count(IDS_MAX)? {
+            let (of, runs) = ((from.u32()?, from.fixed64()?), Runs::decode(from)?);
+            runs.0.iter().for_each(|&(first, last)| ids.add_run(of, first, last));
+            if runs.0.is_empty() || ids.runs > IDS_MAX {
+                return Err(DecodeError::Malformed("identities beyond their bound, or none of an epoch"));
+            }
+        }
+        Ok(ids)
     }
 }
 
@@ -148,7 +168,7 @@ pub(crate) struct Latest(BTreeMap<u32, (u64, u64)>);
 
 impl Latest {
     pub(crate) fn follow(&mut self, ids: &Ids) {
-        for (&(rank, epoch), runs) in &ids.0 {
+        for (&(rank, epoch), runs) in &ids.of {
             if let Some(&(_, last)) = runs.0.last() {
                 self.0.insert(rank, (epoch, last.saturating_add(1)));
             }
@@ -242,7 +262,7 @@ impl Marks {
 
     /// Whether one of `ids` has been merged here.
     pub(crate) fn meets(&self, ids: &Ids) -> bool {
-        ids.0.iter().any(|(&(rank, epoch), runs)| {
+        ids.of.iter().any(|(&(rank, epoch), runs)| {
             let merged = self.merged(rank, epoch);
             merged.is_some_and(|mine| runs.0.iter().any(|&(first, last)| mine.meets(first, last)))
         })
@@ -250,13 +270,13 @@ impl Marks {
 
     /// Whether there is room for `ids`: a rank that leaves too many gaps has lost count.
     pub(crate) fn has_room_for(&self, ids: &Ids) -> bool {
-        ids.0.iter().all(|(&(rank, epoch), runs)| {
+        ids.of.iter().all(|(&(rank, epoch), runs)| {
             self.merged(rank, epoch).is_none_or(|mine| mine.0.len() + runs.0.len() <= RUNS_MAX)
         })
     }
 
     pub(crate) fn add_all(&mut self, ids: &Ids) {
-        for (&(rank, epoch), runs) in &ids.0 {
+        for (&(rank, epoch), runs) in &ids.of {
             self.0.entry(rank).or_default().add(epoch, runs);
         }
     }

@@ -27,14 +27,12 @@ pub use upstream::{SendFailure, Transmit};
 
 /// Granted periods after which a rank that sent nothing is missing, and its states are gone.
 const EXPIRY_PERIODS: u64 = 3;
-/// A receiver cannot slow its children beyond this.
-const PERIOD_MAX: Duration = Duration::from_secs(3600);
 /// How much history is kept unless another length is set.
 const HISTORY: Duration = Duration::from_secs(600);
 /// Above this share of a core a node asks its children to send less often, to be below it; under half of it, to send
 /// as often as they are configured to.
 const BUSY_SHARE: f64 = 0.05;
-/// Back-pressure alone does not slow children beyond this.
+/// Back-pressure does not slow children beyond this, whatever a receiver says.
 const SLOWEST: Duration = Duration::from_secs(60);
 
 /// What a node is made of.
@@ -84,6 +82,22 @@ pub enum MergeRefused {
         /// Which.
         seq: u64,
     },
+    /// More waits here to go upstream than can be kept account of. The sender keeps the batch, and sends it again.
+    #[error("rank {rank} waits to hand over {waiting} batches of others, and takes no more until it has")]
+    Full {
+        /// This rank.
+        rank: u32,
+        /// Runs of identities that wait.
+        waiting: usize,
+    },
+    /// More series on one link than any sender has.
+    #[error("bad batch: more than {max} series from rank {rank}")]
+    Dictionary {
+        /// The sender.
+        rank: u32,
+        /// The bound.
+        max: usize,
+    },
 }
 
 /// How often things happened that should be rare; counted since the load.
@@ -111,6 +125,9 @@ pub struct Events {
     /// Gauges of children that did not fit in the memory set aside for them.
     pub states_overflow: u64,
 }
+
+/// Identities that wait to go upstream: some 20 MiB. Beyond it, who sends keeps what it has until there is room.
+const CONTAINS_MAX: usize = 250_000;
 
 /// See the crate's description.
 #[derive(Debug)]
@@ -142,7 +159,7 @@ pub struct Node {
     unloading: bool,
     events: Events,
     history: Duration,
-    /// What back-pressure makes of the period for children.
+    /// What back-pressure makes of the period for children; zero: they send as often as they are configured to.
     afforded_ns: u64,
     /// Until when children may still keep to a longer period that they were granted before, and which.
     granted_before: (u64, u64),
@@ -175,7 +192,7 @@ impl Node {
             marks: Marks::default(),
             coverage: Coverage::new(config.size),
             open: Open::default(),
-            upstream: Upstream::new(period_ns),
+            upstream: Upstream::new(),
             generation: 0,
             now,
             last_seal_ns: now.mono_ns,
@@ -202,7 +219,7 @@ impl Node {
         self.hold_expiry(now);
         if period != self.config.period {
             self.config.period = period;
-            self.upstream.granted_ns = nanos(period);
+            self.upstream.granted_ns = 0;
             self.seal_at_ns = self.schedule.first_ns(now, self.period_ns());
             self.set_history(self.history);
         }
@@ -239,23 +256,24 @@ impl Node {
         self.upstream.granted_ns.max(nanos(self.config.period)).max(1)
     }
 
-    /// How often this node lets its children send.
+    /// How often children are taken to send: their own period is not known here, and is as a rule this node's.
     pub fn granted_period_ns(&self) -> u64 {
-        self.period_ns().max(self.afforded_ns)
+        nanos(self.config.period).max(self.afforded_ns).max(1)
     }
 
     /// Back-pressure: says how busy this node's thread was for `busy_ns` of the last `span_ns`, of which most is
     /// merging. If it is too much, children are granted a longer period with their next receipts.
     pub fn note_busy(&mut self, busy_ns: u64, span_ns: u64, now: Now) {
         let share = busy_ns as f64 / span_ns.max(1) as f64;
-        let (present, least) = (self.granted_period_ns(), self.period_ns());
+        let (present, least) = (self.granted_period_ns(), nanos(self.config.period));
         if share > BUSY_SHARE {
             let wanted = present as f64 * (share / BUSY_SHARE);
-            self.afforded_ns = (wanted as u64).min(nanos(SLOWEST)).max(least);
-        } else if share < BUSY_SHARE / 2.0 && present > least {
+            self.afforded_ns = (wanted as u64).min(nanos(SLOWEST));
+        } else if share < BUSY_SHARE / 2.0 && self.afforded_ns > 0 {
             self.hold_expiry(now);
             // Twice as often is twice as busy: no further than to the bound.
-            self.afforded_ns = (present / 2).max(least);
+            let half = self.afforded_ns / 2;
+            self.afforded_ns = if half > least { half } else { 0 };
         }
     }
 
@@ -369,3 +387,6 @@ impl Node {
 fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
+
+#[cfg(test)]
+mod tests;

@@ -24,9 +24,12 @@ pub const BUCKETS: usize = 128 + 57 * PER_DOUBLING;
 /// holds, not how it came to hold it.
 const LIST_MAX: usize = 64;
 
-/// Counts by bucket.
+/// Counts by bucket, and their sum. All of them stop at the greatest 64-bit number.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Sketch(Counts);
+pub struct Sketch {
+    counts: Counts,
+    total: u64,
+}
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Counts {
@@ -38,7 +41,7 @@ enum Counts {
 
 impl Default for Sketch {
     fn default() -> Self {
-        Sketch(Counts::List(Vec::new()))
+        Sketch { counts: Counts::List(Vec::new()), total: 0 }
     }
 }
 
@@ -76,7 +79,8 @@ impl Sketch {
     }
 
     pub(crate) fn add_to(&mut self, bucket: usize, times: u64) {
-        match &mut self.0 {
+        self.total = self.total.saturating_add(times);
+        match &mut self.counts {
             Counts::List(list) => match list.binary_search_by_key(&(bucket as u16), |&(bucket, _)| bucket) {
                 Ok(found) => list[found].1 = list[found].1.saturating_add(times),
                 Err(place) => {
@@ -94,24 +98,34 @@ impl Sketch {
 
     /// A list that has grown too long becomes a range.
     fn settle(&mut self) {
-        if let Counts::List(list) = &self.0
+        if let Counts::List(list) = &self.counts
             && list.len() > LIST_MAX
         {
             let (first, last) = (usize::from(list[0].0), usize::from(list[list.len() - 1].0));
             let mut counts = vec![0; last - first + 1];
             list.iter().for_each(|&(bucket, count)| counts[usize::from(bucket) - first] = count);
-            self.0 = Counts::Range { first, counts };
+            self.counts = Counts::Range { first, counts };
         }
     }
 
     /// Adds all of `other`.
     pub fn merge(&mut self, other: &Sketch) {
-        match (&mut self.0, &other.0) {
+        match (&mut self.counts, &other.counts) {
             (Counts::Range { first, counts }, Counts::Range { first: start, counts: more }) => {
                 reach(first, counts, *start, *start + more.len() - 1);
                 let at = *start - *first;
-                for (mine, theirs) in counts[at..at + more.len()].iter_mut().zip(more) {
-                    *mine = mine.saturating_add(*theirs);
+                let pairs = counts[at..at + more.len()].iter_mut().zip(more);
+                // No count is greater than the sum of all: when that fits, so do they, and additions that need no
+                // care are done several at a time by the processor.
+                match self.total.checked_add(other.total) {
+                    Some(total) => {
+                        self.total = total;
+                        pairs.for_each(|(mine, theirs)| *mine = mine.wrapping_add(*theirs));
+                    }
+                    None => {
+                        self.total = u64::MAX;
+                        pairs.for_each(|(mine, theirs)| *mine = mine.saturating_add(*theirs));
+                    }
                 }
             }
             (Counts::List(_), Counts::Range { .. }) => {
@@ -127,7 +141,7 @@ impl Sketch {
 
     /// Buckets that are not empty, ascending.
     pub(crate) fn entries(&self) -> impl Iterator<Item = (usize, u64)> + '_ {
-        let (list, first, counts): (&[_], _, &[_]) = match &self.0 {
+        let (list, first, counts): (&[_], _, &[_]) = match &self.counts {
             Counts::List(list) => (list, 0, &[]),
             Counts::Range { first, counts } => (&[], *first, counts),
         };
@@ -138,7 +152,7 @@ impl Sketch {
 
     /// How many samples it holds.
     pub fn count(&self) -> u64 {
-        self.entries().fold(0, |sum, (_, count)| sum.saturating_add(count))
+        self.total
     }
 
     /// The sample below which the share `q` (0 to 1) of all samples lies; `None` when there are none.
@@ -249,6 +263,25 @@ mod tests {
             let mut out = Writer::new();
             ab.encode(&mut out);
             prop_assert_eq!(&Sketch::decode(&mut Reader::new(&out.into_bytes())).unwrap(), &ab);
+        }
+
+        #[test]
+        fn counts_stop_at_the_greatest_number_in_whatever_order(
+            a in proptest::collection::vec((0_u64..200, any::<u64>()), 0..100),
+            b in proptest::collection::vec((0_u64..200, any::<u64>()), 0..100),
+        ) {
+            let of = |samples: &[(u64, u64)]| {
+                let mut sketch = Sketch::default();
+                samples.iter().for_each(|&(sample, times)| sketch.add(sample, times));
+                sketch
+            };
+            let (mut ab, mut ba) = (of(&a), of(&b));
+            ab.merge(&of(&b));
+            ba.merge(&of(&a));
+            prop_assert_eq!(&ab, &ba);
+            prop_assert_eq!(&ab, &of(&[a.clone(), b.clone()].concat()));
+            let exact = a.iter().chain(&b).map(|&(_, times)| u128::from(times)).sum::<u128>();
+            prop_assert_eq!(u128::from(ab.count()), exact.min(u128::from(u64::MAX)));
         }
     }
 }

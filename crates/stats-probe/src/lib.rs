@@ -17,12 +17,14 @@
 //! }
 //! ```
 
+mod accounts;
 mod attach;
 mod clock;
 pub mod elf;
 pub mod histogram;
 mod hook;
 mod instrument;
+mod ledger;
 mod mapping;
 mod names;
 mod object;
@@ -39,7 +41,7 @@ mod totals;
 pub use clock::{Clock, thread_cpu_ns};
 pub use histogram::WorkHistogram;
 pub use instrument::{Instrument, ReactorSample};
-pub use names::Name;
+pub use names::{AsOf, Name};
 pub use probe::{Mode, Options, Probe, Status};
 pub use proc::{ModuleProcess, ThreadStat, module_processes};
 pub use sample::{ModuleSample, Source};

@@ -52,8 +52,10 @@ pub struct Peek {
 pub struct PeekThread {
     /// Its thread id.
     pub tid: i32,
-    /// Its name now, at most 15 characters; the main thread is module `broker`.
+    /// Its name now, at most 15 characters.
     pub comm: String,
+    /// The module, as the process itself knew it when it last looked; None: not yet.
+    pub module: Option<String>,
     /// What it does.
     pub state: State,
     /// For how long; None: unknown.
@@ -136,6 +138,7 @@ fn read_slot(pid: u32, slot: &Slot, generation: u32, scale: u64, use_counter: bo
     let in_turn = matches!(state, State::Working | State::Blocked);
     PeekThread {
         tid,
+        module: Some(slot.module()).filter(|name| !name.is_empty()),
         comm: stat.as_ref().map_or_else(|| slot.comm(), |s| s.comm.clone()),
         state,
         state_for_ns: known.then(|| ns(now.wrapping_sub(snapshot.since))),

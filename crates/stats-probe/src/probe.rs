@@ -1,6 +1,6 @@
 //! The door of the crate: start a probe, read samples, stop it.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::ffi::c_void;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::*;
@@ -8,11 +8,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::attach::{self, Attached};
 use crate::clock::{Clock, Scale};
-use crate::names::{Name, Names};
+use crate::ledger::ReaderId;
+use crate::names::{AsOf, Name};
 use crate::preload;
-use crate::registry::{self, Key, Registry};
+use crate::registry::{self, Registry};
 use crate::sample::{ModuleSample, Source};
-use crate::totals::Totals;
 
 /// How reactors are timed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -76,9 +76,7 @@ pub struct Probe {
     attached: bool,
     /// Where a preloaded hook shows its table for us.
     shown: Option<PathBuf>,
-    registry: Option<Arc<Mutex<Registry>>>,
-    names: Names,
-    base: BTreeMap<Key, Totals>,
+    registry: Option<(Arc<Mutex<Registry>>, ReaderId)>,
     started_ns: u64,
     samples: Vec<ModuleSample>,
 }
@@ -104,8 +102,6 @@ impl Probe {
             attached: false,
             shown: None,
             registry: None,
-            names: Names::default(),
-            base: BTreeMap::new(),
             started_ns: crate::clock::monotonic_ns(),
             samples: Vec::new(),
         };
@@ -129,9 +125,9 @@ impl Probe {
             }
         }
         registry.update();
-        probe.base = registry.totals.clone();
+        let reader = registry.accounts.enter();
         drop(registry);
-        probe.registry = Some(shared);
+        probe.registry = Some((shared, reader));
         probe
     }
 
@@ -167,7 +163,7 @@ impl Probe {
     /// What is measured, and what is not and why.
     pub fn status(&self) -> Status {
         let mut status = self.status.clone();
-        if let Some(registry) = &self.registry {
+        if let Some((registry, _)) = &self.registry {
             let registry = lock(registry);
             status.overflow = registry.overflow();
             status.clock_steps = registry.clock_steps();
@@ -175,41 +171,47 @@ impl Probe {
         status
     }
 
-    /// The modules that are loaded, from `module.list`: restores names that the kernel cut to 15
-    /// characters and tells which process is which module. May change at any time.
-    pub fn set_names(&mut self, modules: &[Name]) {
-        self.names = Names::new(modules);
+    /// Whether a list of the modules that are loaded would tell more than the last one: somebody has come
+    /// whose name it does not tell, and whose numbers wait for that.
+    pub fn wants_names(&self) -> bool {
+        self.registry.as_ref().is_some_and(|(registry, _)| lock(registry).accounts.want_names())
+    }
+
+    /// The modules that are loaded, from `module.list`, and when it was asked for: restores names that the
+    /// kernel cut to 15 characters and tells which process is which module.
+    pub fn set_names(&mut self, modules: &[Name], as_of: AsOf) {
+        if let Some((registry, _)) = &self.registry {
+            lock(registry).accounts.names.set(modules, as_of);
+        }
+    }
+
+    /// For the last sample: whose name is not known for certain yet is called by what is known.
+    pub fn settle_names(&mut self) {
+        if let Some((registry, _)) = &self.registry {
+            let mut registry = lock(registry);
+            registry.update();
+            registry.accounts.settle_all(crate::clock::monotonic_ns());
+        }
     }
 
     /// Reads everything: one entry a name, in the order of names, totals since this probe started. Names
     /// stay when their threads end.
     pub fn sample(&mut self) -> &[ModuleSample] {
         self.samples.clear();
-        let Some(registry) = &self.registry else { return &[] };
+        let Some((registry, reader)) = &self.registry else { return &[] };
         let mut registry = lock(registry);
         registry.update();
-        let mut by_name: HashMap<String, ModuleSample> = HashMap::new();
-        for (key, totals) in &registry.totals {
-            let (name, ambiguous) = self.names.resolve(key);
-            let known = self.names.is_known(&name) || key.is_module(totals.wakeups > 0);
-            let sample = by_name.entry(name.clone()).or_insert_with(|| ModuleSample::new(name));
-            sample.ambiguous |= ambiguous;
-            sample.reactor |= known;
-            sample.process |= matches!(key, Key::Process(_));
-            sample.add(totals, self.base.get(key), self.started_ns);
-        }
-        for (key, tid, thread) in registry.threads() {
-            let Some(key) = key else { continue };
-            if let Some(sample) = by_name.get_mut(&self.names.resolve(&key).0) {
+        let read = registry.accounts.ledger.read(*reader);
+        self.samples
+            .extend(read.map(|(name, named, base)| ModuleSample::new(name, named, base, self.started_ns)));
+        let places: HashMap<String, usize> =
+            self.samples.iter().enumerate().map(|(place, sample)| (sample.name.clone(), place)).collect();
+        for (who, tid, thread) in registry.threads() {
+            let place = registry.accounts.name(who).and_then(|name| places.get(name));
+            if let Some(sample) = place.and_then(|place| self.samples.get_mut(*place)) {
                 sample.add_thread(tid, thread, |ticks| registry.to_monotonic_ns(ticks));
             }
         }
-        for mut sample in by_name.into_values() {
-            sample.finish();
-            self.samples.push(sample);
-        }
-        drop(registry);
-        self.samples.sort_by(|a, b| a.name.cmp(&b.name));
         &self.samples
     }
 
@@ -220,7 +222,7 @@ impl Probe {
             preload::find(Some(&path), false);
         }
         if std::mem::take(&mut self.attached) {
-            if let Some(registry) = &self.registry {
+            if let Some((registry, _)) = &self.registry {
                 lock(registry).update();
             }
             attach::detach();
@@ -232,5 +234,8 @@ impl Probe {
 impl Drop for Probe {
     fn drop(&mut self) {
         self.stop();
+        if let Some((registry, reader)) = &self.registry {
+            lock(registry).accounts.ledger.leave(*reader);
+        }
     }
 }

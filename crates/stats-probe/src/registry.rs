@@ -1,32 +1,23 @@
-//! All threads of a broker and of its module processes, and the totals per name that outlive them.
+//! All threads of a broker and of its module processes, and what each has done since the last look.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::Ordering::*;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
+use crate::accounts::{Accounts, Who};
 use crate::clock::{self, Scale};
+use crate::ledger::Held;
 use crate::mapping::RemoteTable;
+use crate::names::Mark;
 use crate::proc::{self, ThreadFiles};
 use crate::sample::Source;
 use crate::slots::{Slot, Table};
 use crate::thread::Thread;
-use crate::totals::Totals;
 
 /// A new thread is called like the broker until it names itself. One that never does appears under that
 /// name after so long.
 const NAMING_NS: u64 = 5_000_000_000;
-
-/// Whose a total is.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) enum Key {
-    /// The broker's main thread.
-    Broker,
-    /// Threads of the broker of this (at most 15 characters long) name.
-    Comm(String),
-    /// The process of a module, by the module's path.
-    Process(String),
-}
 
 /// A thread by process and tid.
 type Id = (u32, i32);
@@ -53,8 +44,10 @@ pub(crate) struct Registry {
     scale: Scale,
     threads: HashMap<Id, Thread>,
     processes: HashMap<u32, Process>,
-    pub(crate) totals: BTreeMap<Key, Totals>,
+    pub(crate) accounts: Accounts,
     looked: bool,
+    /// Who came and went since the last look.
+    unseen: Vec<(Mark, Held)>,
 }
 
 /// The registry of this process is one, however many probes there are: a slot's end is told but once.
@@ -71,8 +64,9 @@ impl Registry {
             scale: Scale::calibrate(false, Duration::ZERO),
             threads: HashMap::new(),
             processes: HashMap::new(),
-            totals: BTreeMap::new(),
+            accounts: Accounts::default(),
             looked: false,
+            unseen: Vec::new(),
         }
     }
 
@@ -102,19 +96,23 @@ impl Registry {
         self.scale.steps
     }
 
-    /// All live threads with their keys; None for one that has no name yet.
-    pub(crate) fn threads(&self) -> impl Iterator<Item = (Option<Key>, i32, &Thread)> {
-        self.threads.iter().map(|(id, thread)| {
-            let key = thread.unnamed.is_none().then(|| self.key(*id, &thread.stat.comm));
-            (key, id.1, thread)
-        })
+    /// All live threads, with whose account each is.
+    pub(crate) fn threads(&self) -> impl Iterator<Item = (Who, i32, &Thread)> {
+        self.threads.iter().map(|(id, thread)| (self.who(*id), id.1, thread))
     }
 
-    fn key(&self, (pid, tid): Id, comm: &str) -> Key {
-        if pid == self.pid {
-            if tid as u32 == pid { Key::Broker } else { Key::Comm(comm.to_owned()) }
+    fn who(&self, (pid, tid): Id) -> Who {
+        if pid == self.pid { Who::Thread(tid) } else { Who::Process(pid) }
+    }
+
+    /// What somebody is known by, a thread being called `comm`.
+    fn mark(&self, (pid, tid): Id, comm: &str) -> Mark {
+        if pid != self.pid {
+            Mark::Process(self.processes.get(&pid).map(|p| p.module.clone()).unwrap_or_default())
+        } else if tid as u32 == pid {
+            Mark::Broker
         } else {
-            Key::Process(self.processes.get(&pid).map(|p| p.module.clone()).unwrap_or_default())
+            Mark::Comm(comm.to_owned())
         }
     }
 
@@ -130,11 +128,28 @@ impl Registry {
         let present = self.present();
         self.meet(&present);
         self.assign(&taken);
-        self.look();
+        let mut ended = self.look();
         // A process is forgotten only after the last account of its threads.
         let alive: HashSet<u32> = self.threads.keys().map(|(pid, _)| *pid).collect();
-        self.processes.retain(|pid, _| alive.contains(pid));
+        let gone = self.processes.extract_if(|pid, _| !alive.contains(pid));
+        ended.extend(gone.map(|(pid, _)| Who::Process(pid)));
+        let now_ns = clock::monotonic_ns();
+        self.accounts.close(ended, std::mem::take(&mut self.unseen), now_ns);
+        self.accounts.settle(now_ns);
+        self.sign_slots();
         self.looked = true;
+    }
+
+    /// Writes into each slot of the broker whose it is, for readers from outside.
+    fn sign_slots(&self) {
+        let Some((table, _)) = self.table else { return };
+        for ((pid, tid), thread) in &self.threads {
+            let slot = thread.slot.filter(|_| *pid == self.pid).and_then(|i| table.slots.get(i));
+            let name = self.accounts.name(self.who((*pid, *tid)));
+            if let (Some(slot), Some(name)) = (slot, name) {
+                slot.set_module(name);
+            }
+        }
     }
 
     fn taken_slots(&self) -> Vec<(usize, i32)> {
@@ -242,17 +257,23 @@ impl Registry {
     /// Accounts for a thread that came and went between two looks.
     fn orphan(&mut self, slot: &Slot) {
         let Some((table, source)) = self.table else { return };
-        let to = self.totals.entry(Key::Comm(slot.comm())).or_default();
-        to.turns_from(source, table);
-        Thread::account_orphan(slot, table.header.generation.load(Acquire), &self.scale, to);
+        let mut held = Held::default();
+        held.totals.turns_from(source, table);
+        let generation = table.header.generation.load(Acquire);
+        Thread::account_orphan(slot, generation, &self.scale, &mut held.totals);
+        let mark = Mark::Comm(slot.comm());
         slot.free();
+        self.unseen.push((mark, held));
     }
 
-    fn look(&mut self) {
+    /// Brings every account up to date; the threads of the broker that have ended.
+    fn look(&mut self) -> Vec<Who> {
+        let mut ended = Vec::new();
         let main = (self.pid, self.pid as i32);
         let main_comm = self.threads.get(&main).map(|t| t.stat.comm.clone()).unwrap_or_default();
         let now_ns = clock::monotonic_ns();
-        let (mut threads, mut totals) = (std::mem::take(&mut self.threads), std::mem::take(&mut self.totals));
+        let (mut threads, mut accounts) =
+            (std::mem::take(&mut self.threads), std::mem::take(&mut self.accounts));
         threads.retain(|id, thread| {
             let table = self.table_of(id.0);
             let generation = table.map_or(0, |(t, _)| t.header.generation.load(Acquire));
@@ -264,27 +285,30 @@ impl Registry {
                 (None, Some(slot)) => slot.comm(),
                 (None, None) => thread.stat.comm.clone(),
             };
+            let who = self.who(*id);
             let inherited = id.0 == self.pid && *id != main && comm == main_comm;
-            let held_back = thread.unnamed.take();
-            if stat.is_some() && inherited && now_ns.saturating_sub(thread.first_seen_ns) < NAMING_NS {
-                let mut held_back = held_back.unwrap_or_default();
-                thread.look(slot, generation, stat, &self.scale, &mut held_back);
-                thread.unnamed = Some(held_back);
-                return true;
+            let named = match &stat {
+                Some(_) => !inherited || now_ns.saturating_sub(thread.first_seen_ns) >= NAMING_NS,
+                // What is left of its name may be older than what it was seen under.
+                None => !accounts.is_marked(who),
+            };
+            if named {
+                accounts.seen_as(who, self.mark(*id, &comm), now_ns);
             }
-            let to = totals.entry(self.key(*id, &comm)).or_default();
-            if let Some(held_back) = held_back {
-                to.merge(&held_back);
-            }
+            let to = &mut accounts.held(who).totals;
             if let (Some((table, source)), Some(_)) = (table, known) {
                 to.turns_from(source, table);
             }
             let lives = thread.look(slot, generation, stat, &self.scale, to);
-            if let (false, Some(slot), true) = (lives, slot, id.0 == self.pid && self.table.is_some()) {
-                slot.free();
+            if !lives && id.0 == self.pid {
+                if let (Some(slot), true) = (slot, self.table.is_some()) {
+                    slot.free();
+                }
+                ended.push(who);
             }
             lives
         });
-        (self.threads, self.totals) = (threads, totals);
+        (self.threads, self.accounts) = (threads, accounts);
+        ended
     }
 }

@@ -1,6 +1,7 @@
 //! What a sample says of one module.
 
 use crate::histogram::WorkHistogram;
+use crate::ledger::Named;
 use crate::thread::{State, Thread};
 use crate::totals::{Longest, Totals};
 
@@ -27,7 +28,8 @@ pub struct ModuleSample {
     pub name: String,
     /// A module or the broker; false for other threads, such as ZeroMQ's.
     pub reactor: bool,
-    /// More than one loaded module may be meant: their names (or files) cannot be told apart.
+    /// Numbers of more than one module may be in it (their names, cut to 15 characters, or their files are
+    /// the same), or those of one that ended before any list of modules named it.
     pub ambiguous: bool,
     /// It runs in a process of its own, not as a thread of the broker.
     pub process: bool,
@@ -73,16 +75,16 @@ pub struct ModuleSample {
     pub state_since_ns: u64,
     /// When the turn that is going on began: earlier than the state if the turn has waited inside.
     pub turn_since_ns: u64,
-    blocked_known: bool,
 }
 
 impl ModuleSample {
-    pub(crate) fn new(name: String) -> Self {
-        Self {
-            name,
-            reactor: false,
-            ambiguous: false,
-            process: false,
+    /// What a name has gained since a probe started.
+    pub(crate) fn new(name: &str, named: &Named, base: Option<&Totals>, started_ns: u64) -> Self {
+        let mut sample = Self {
+            name: name.to_owned(),
+            reactor: named.module,
+            ambiguous: named.mixed_ns.is_some_and(|ns| ns >= started_ns),
+            process: named.process,
             source: Source::Proc,
             tids: Vec::new(),
             wakeups: 0,
@@ -104,8 +106,10 @@ impl ModuleSample {
             state: State::Gone,
             state_since_ns: 0,
             turn_since_ns: 0,
-            blocked_known: false,
-        }
+        };
+        sample.add(&named.totals, base, started_ns);
+        sample.blocked_ns = sample.blocked_ns.filter(|_| named.totals.blocked_known);
+        sample
     }
 
     /// Wall time of its threads since each was first seen.
@@ -113,15 +117,8 @@ impl ModuleSample {
         self.work_ns + self.sleep_ns + self.blocked_ns.unwrap_or(0)
     }
 
-    /// All is added.
-    pub(crate) fn finish(&mut self) {
-        if !self.blocked_known {
-            self.blocked_ns = None;
-        }
-    }
-
     /// Adds a name's totals less those of when the probe started.
-    pub(crate) fn add(&mut self, now: &Totals, base: Option<&Totals>, started_ns: u64) {
+    fn add(&mut self, now: &Totals, base: Option<&Totals>, started_ns: u64) {
         let nothing = Totals::default();
         let base = base.unwrap_or(&nothing);
         self.work_ns += now.work.get() - base.work.get();
@@ -153,9 +150,7 @@ impl ModuleSample {
             (self.longest_blocked_ns, self.longest_blocked_at_ns) = (longest.ns, longest.at_ns);
         }
         self.work.merge(&work);
-        self.source = self.source.max(now.source);
-        self.blocked_known |= now.blocked_known;
-        self.reactor |= self.source > Source::Proc;
+        self.source = now.source;
     }
 
     pub(crate) fn add_thread(&mut self, tid: i32, thread: &Thread, to_ns: impl Fn(u64) -> u64) {

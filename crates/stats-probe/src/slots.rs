@@ -1,14 +1,14 @@
 //! The slot table: what the hook writes and everybody else reads.
 //!
 //! One mapping, readable from outside the process, of a header and a fixed number of slots, one slot a
-//! thread. All fields are little- or big-endian as the machine is; offsets in bytes; layout version 1.
+//! thread. All fields are little- or big-endian as the machine is; offsets in bytes; layout version 2.
 //!
 //! Header (4096 bytes, the rest of it zero):
 //!
 //! | offset | type | what |
 //! |---|---|---|
 //! | 0 | u64 | magic, the bytes `FLUXSLOT` |
-//! | 8 | u32 | layout version: 1 |
+//! | 8 | u32 | layout version: 2 |
 //! | 12 | u32 | size of the header |
 //! | 16 | u32 | size of a slot |
 //! | 20 | u32 | number of slots |
@@ -21,7 +21,7 @@
 //! | 56 | u64 | CLOCK_MONOTONIC nanoseconds of the last sample taken inside the process |
 //! | 64 | u64 | threads that found no free slot |
 //!
-//! Slot (3776 bytes = 59 cache lines; an odd number, so that hot lines spread over the cache's sets):
+//! Slot (3904 bytes = 61 cache lines; an odd number, so that hot lines spread over the cache's sets):
 //!
 //! | offset | type | what |
 //! |---|---|---|
@@ -46,8 +46,8 @@
 //! | 136 | u64 | the longest of them, ticks |
 //! | 144 | u64 | ticks at its end |
 //! | 152 | u64 | ticks at the begin of the one that is running, else 0 |
-//! | 160 | – | reserved, to 192 |
-//! | 192 | [u32; 896] | histogram of work per wakeup ([`crate::histogram`]); wraps |
+//! | 160 | [u8; 160] | name of its module, whole, NUL-terminated; written by the sampler, empty until it is known |
+//! | 320 | [u32; 896] | histogram of work per wakeup ([`crate::histogram`]); wraps |
 //!
 //! State: 1 working, 2 sleeping, 3 blocked (low two bits), plus 4 inside a nested reactor run, 8 split (this
 //! turn has had a nested wait), 16 unnamed (the name is still the one inherited from the broker). All that
@@ -66,7 +66,9 @@ use crate::clock;
 use crate::histogram::{BUCKETS, bucket};
 
 pub(crate) const MAGIC: u64 = u64::from_ne_bytes(*b"FLUXSLOT");
-pub(crate) const VERSION: u32 = 1;
+pub(crate) const VERSION: u32 = 2;
+/// Bytes that a slot has for the name of a module, NUL included; a longer one is cut.
+const MODULE_BYTES: usize = 160;
 /// Slots in the table. A broker has some 25 threads; a slot of a dead thread is free after a sample.
 pub(crate) const SLOTS: usize = 128;
 
@@ -135,7 +137,7 @@ pub(crate) struct Slot {
     pub(crate) longest_blocked: AtomicU64,
     pub(crate) longest_blocked_at: AtomicU64,
     pub(crate) call_start: AtomicU64,
-    _reserved2: [AtomicU64; 4],
+    module: [AtomicU8; MODULE_BYTES],
     pub(crate) histogram: [AtomicU32; BUCKETS],
 }
 
@@ -167,14 +169,14 @@ impl std::fmt::Debug for Table {
 }
 
 const _: () = {
-    assert!(size_of::<Header>() == 4096 && size_of::<Slot>() == 59 * 64);
+    assert!(size_of::<Header>() == 4096 && size_of::<Slot>() == 61 * 64);
     assert!(offset_of!(Header, start_time) == 32 && offset_of!(Header, generation) == 40);
     assert!(offset_of!(Header, scale) == 48 && offset_of!(Header, overflow) == 64);
     assert!(size_of::<Hot>() == 64 && offset_of!(Hot, longest_at) == 56 && offset_of!(Hot, since) == 8);
     assert!(offset_of!(Slot, tid) == 64 && offset_of!(Slot, turn_work) == 80);
     assert!(offset_of!(Slot, known_since) == 96 && offset_of!(Slot, name) == 112);
-    assert!(offset_of!(Slot, blocked_calls) == 128 && offset_of!(Slot, histogram) == 192);
-    assert!(offset_of!(Table, slots) == 4096 && size_of::<Table>() >= 4096 + SLOTS * 59 * 64);
+    assert!(offset_of!(Slot, blocked_calls) == 128 && offset_of!(Slot, histogram) == 320);
+    assert!(offset_of!(Table, slots) == 4096 && size_of::<Table>() >= 4096 + SLOTS * 61 * 64);
 };
 
 /// A consistent copy of a slot's first line.
@@ -393,6 +395,7 @@ impl Slot {
         self.end(self.head(), 0);
         self.claimed.store(0, Relaxed);
         self.depth.store(0, Relaxed);
+        self.set_module("");
         self.tid.store(0, Release);
     }
 
@@ -433,8 +436,22 @@ impl Slot {
     }
 
     pub(crate) fn comm(&self) -> String {
-        let bytes: Vec<u8> = self.name.iter().map(|b| b.load(Relaxed)).take_while(|b| *b != 0).collect();
-        String::from_utf8_lossy(&bytes).into_owned()
+        text(&self.name)
+    }
+
+    /// The name of its module; empty if unknown.
+    pub(crate) fn module(&self) -> String {
+        text(&self.module)
+    }
+
+    /// For the sampler. The end is written first, so that a reader finds one.
+    pub(crate) fn set_module(&self, name: &str) {
+        let bytes = name.as_bytes();
+        let bytes = bytes.get(..MODULE_BYTES - 1).unwrap_or(bytes);
+        if let Some(end) = self.module.get(bytes.len()) {
+            end.store(0, Relaxed);
+        }
+        self.module.iter().zip(bytes).for_each(|(cell, byte)| cell.store(*byte, Relaxed));
     }
 
     pub(crate) fn set_comm(&self, comm: &[u8; 16]) {
@@ -442,6 +459,11 @@ impl Slot {
             cell.store(*byte, Relaxed);
         }
     }
+}
+
+fn text(bytes: &[AtomicU8]) -> String {
+    let bytes: Vec<u8> = bytes.iter().map(|b| b.load(Relaxed)).take_while(|b| *b != 0).collect();
+    String::from_utf8_lossy(&bytes).into_owned()
 }
 
 impl Snapshot {

@@ -69,8 +69,6 @@ pub(crate) struct Thread {
     pub(crate) since: u64,
     pub(crate) turn_since: u64,
     pub(crate) first_seen_ns: u64,
-    /// Held back while the thread still has the name that it inherited.
-    pub(crate) unnamed: Option<Box<Totals>>,
 }
 
 impl Thread {
@@ -87,7 +85,6 @@ impl Thread {
             since: now,
             turn_since: now,
             first_seen_ns: now_ns,
-            unnamed: None,
         })
     }
 

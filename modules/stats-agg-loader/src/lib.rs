@@ -9,8 +9,10 @@
 
 use flux_sys::flux_t;
 use std::ffi::{CStr, CString, OsStr, c_char, c_int};
+use std::fs::File;
+use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// The link beside this file that names the implementation.
 const LINK: &str = "stats-agg-impl.so";
@@ -52,6 +54,7 @@ fn implementation() -> Result<ModMain, String> {
     let advice = "install both files together (cargo xtask install)";
     let path =
         link.canonicalize().map_err(|error| format!("not loaded: {}: {error}; {advice}", link.display()))?;
+    check_whole(&path).map_err(|why| format!("not loaded: {}: {why}; {advice}", path.display()))?;
     let c_path =
         CString::new(path.as_os_str().as_bytes()).map_err(|_| "not loaded: path with a NUL".to_owned())?;
     // SAFETY: the implementation's initialisers are those of a Rust cdylib: none with preconditions. It is never
@@ -67,6 +70,23 @@ fn implementation() -> Result<ModMain, String> {
     }
     // SAFETY: `flux::module!` defines mod_main with this type.
     Ok(unsafe { std::mem::transmute::<*mut libc::c_void, ModMain>(main) })
+}
+
+/// A file that is cut short opens well and kills the broker (SIGBUS) once a page beyond its end is touched. The table
+/// of sections is what linkers write last (System V gABI, "ELF header").
+fn check_whole(path: &Path) -> Result<(), String> {
+    let mut header = [0; 64];
+    let mut file = File::open(path).map_err(|error| error.to_string())?;
+    let length = file.metadata().map_err(|error| error.to_string())?.len();
+    file.read_exact(&mut header).map_err(|_| format!("{length} bytes are no library"))?;
+    let bytes =
+        |at: usize, size: usize| header[at..at + size].iter().rev().fold(0, |n, &b| n << 8 | u64::from(b));
+    let (offset, size, number) = (bytes(40, 8), bytes(58, 2), bytes(60, 2));
+    let end = offset.saturating_add(size * number);
+    if !header.starts_with(b"\x7fELF") || number == 0 || end > length {
+        return Err(format!("{length} bytes of {end}: cut short, or no library"));
+    }
+    Ok(())
 }
 
 /// The file that this code was loaded from.
@@ -92,5 +112,29 @@ fn dlerror() -> String {
         } else {
             CStr::from_ptr(text).to_string_lossy().into_owned()
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_library_that_is_cut_short_is_not_opened() {
+        let whole = std::fs::read(std::env::current_exe().unwrap()).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("cut.so");
+        for (length, said) in [
+            (0, "no library"),
+            (40, "no library"),
+            (whole.len() / 2, "cut short"),
+            (whole.len() - 1, "cut short"),
+        ] {
+            std::fs::write(&file, &whole[..length]).unwrap();
+            let why = check_whole(&file).unwrap_err();
+            assert!(why.contains(said), "{length}: {why}");
+        }
+        std::fs::write(&file, &whole).unwrap();
+        assert_eq!(check_whole(&file), Ok(()));
     }
 }

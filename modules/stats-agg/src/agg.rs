@@ -2,7 +2,8 @@
 
 use crate::ancestors::Ancestors;
 use crate::config::{Config, ProbeMode};
-use crate::custody::{Custody, CustodyFile};
+use crate::custody::{CustodyFile, Left};
+use crate::left::{joined, split};
 use crate::measure::Measure;
 use crate::methods;
 use crate::questions::Questions;
@@ -11,6 +12,7 @@ use serde_json::Value;
 use stats_core::{DecodeError, Intake, Node, NodeConfig, Now};
 use stats_probe::{Mode, Options, Probe, thread_cpu_ns};
 use std::collections::HashMap;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// What the load waits for an answer of this broker.
@@ -35,8 +37,8 @@ pub(crate) struct StatsAgg {
     /// Requests of our own that are on their way, by number.
     pub(crate) asking: HashMap<u64, PendingRpc>,
     pub(crate) asked: u64,
-    /// What was last logged of the way upstream, so that it is logged once.
-    pub(crate) upstream_trouble: Option<String>,
+    /// The error number that was last logged of the way upstream, so that it is logged once.
+    pub(crate) upstream_trouble: Option<i32>,
     pub(crate) instance: Value,
     pub(crate) questions: Questions,
     /// Fires for the next slice of work on answers.
@@ -120,14 +122,25 @@ impl StatsAgg {
             let text = format!("probe=attach is not possible here ({why}): falling back to probe=proc");
             scope.log(Level::Info, &text);
         }
+        if let Some(why) = self.measure.slots_private() {
+            scope
+                .log(Level::Info, &format!("flux stats peek will not find this broker by its rundir: {why}"));
+        }
     }
 
     fn leave_custody(&mut self, scope: &Scope<Self>) {
         let Some(custody) = self.custody.take() else { return };
-        let left = Custody { node: self.node.save(), intake: self.intake.save(&self.node, self.now()) };
-        if let Err(error) = custody.leave(&left) {
-            scope
-                .log(Level::Err, &format!("totals and unsent batches are lost: {}: {error}", custody.path()));
+        let left = joined(&self.node.save(), &self.intake.save(&self.node, self.now()));
+        let path = custody.path();
+        match custody.leave(&left) {
+            Ok(Left::InFile) => {}
+            Ok(Left::InMemory(error)) => {
+                let text = format!("totals and unsent batches are kept in memory: {path}: {error}");
+                scope.log(Level::Warning, &text);
+            }
+            Err(error) => {
+                scope.log(Level::Err, &format!("totals and unsent batches are lost: {path}: {error}"));
+            }
         }
     }
 }
@@ -139,7 +152,14 @@ fn start_probe(scope: &Scope<StatsAgg>, mode: ProbeMode) -> Probe {
         ProbeMode::Off => Mode::Off,
     };
     let broker_pid = u32::try_from(broker_pid(scope)).unwrap_or(0);
-    Probe::start(Options { mode, broker_pid, ..Options::attach(flux::reactor_run_address()) })
+    let slot_path = slot_path(scope);
+    Probe::start(Options { mode, broker_pid, slot_path, ..Options::attach(flux::reactor_run_address()) })
+}
+
+/// Where `flux stats peek` finds this broker's slots. Brokers of a test instance share a rundir, hence the rank.
+fn slot_path(scope: &Scope<StatsAgg>) -> Option<PathBuf> {
+    let (rundir, rank) = (scope.attribute("rundir")?, scope.rank().ok()?);
+    Some(Path::new(&rundir).join(format!("{}.{rank}.slots", scope.name())))
 }
 
 /// The broker's process: ours, unless the module was loaded with `--exec`.
@@ -202,13 +222,17 @@ impl Module for StatsAgg {
         let lost = |error: &DecodeError| {
             scope.log(Level::Err, &format!("what an earlier load left is lost: {error}"));
         };
-        let restored = left
-            .as_ref()
-            .and_then(|left| Node::restore(node_config.clone(), now, &left.node).inspect_err(lost).ok());
-        let mut node = restored.unwrap_or_else(|| Node::new(node_config, now));
-        let remembered = left.as_ref().and_then(|left| {
-            Intake::restore(config.ttl, &mut node, now, &left.intake).inspect_err(lost).ok()
+        let left = left.as_deref().and_then(|left| {
+            if split(left).is_none() {
+                lost(&DecodeError::Truncated);
+            }
+            split(left)
         });
+        let restored =
+            left.and_then(|(left, _)| Node::restore(node_config.clone(), now, left).inspect_err(lost).ok());
+        let mut node = restored.unwrap_or_else(|| Node::new(node_config, now));
+        let remembered = left
+            .and_then(|(_, left)| Intake::restore(config.ttl, &mut node, now, left).inspect_err(lost).ok());
         let intake = remembered.unwrap_or_else(|| Intake::new(config.ttl));
 
         let mut agg = StatsAgg {
@@ -245,6 +269,7 @@ impl Module for StatsAgg {
 
     fn unload(&mut self, scope: &Scope<Self>) -> Option<Duration> {
         self.end_streams();
+        self.measure.settle_names();
         self.record(scope);
         self.node.begin_unload(self.now());
         self.transmit(scope);

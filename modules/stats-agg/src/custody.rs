@@ -1,11 +1,15 @@
-//! What survives a reload of the module: the node's totals and what it has in custody, and what is remembered of those
-//! who push, in a file of the rundir.
+//! What survives a reload of the module: the node's totals and what it has in custody, in a file of the rundir.
 //!
 //! The file exists from an unload to the next load. Taking it removes it first, so that nothing is ever counted twice;
 //! it names the broker process that wrote it, since a rundir may outlive a broker, whose totals end with it.
+//!
+//! A rundir can be full, or gone. Then the broker's own memory keeps it: in an anonymous file (memfd_create(2)) that
+//! stays open in the broker process, and is found again by its name, by another build of this module too.
 
-use std::fs::{self, OpenOptions, Permissions};
+use rustix::fs::{MemfdFlags, memfd_create};
+use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{self, Read, Write};
+use std::os::fd::IntoRawFd;
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::PathBuf;
 
@@ -14,26 +18,33 @@ const HEADER: &str = "flux-stats custody 2";
 /// What a file may hold: a guard against taking something else for one.
 const BYTES_MAX: u64 = 1 << 30;
 
-/// What a load leaves to the next.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Custody {
-    pub(crate) node: Vec<u8>,
-    pub(crate) intake: Vec<u8>,
-}
-
 /// The place of one module's custody on one rank.
 pub(crate) struct CustodyFile {
     path: PathBuf,
+    /// What the broker's memory calls it.
+    name: String,
     /// The broker process: its pid and when it started.
     broker: String,
+    /// Whether this is the broker's process: memory of another ends before it is wanted.
+    inside: bool,
+}
+
+/// Where [`CustodyFile::leave`] left it.
+#[derive(Debug)]
+pub(crate) enum Left {
+    InFile,
+    /// The file could not be written, for this reason.
+    InMemory(io::Error),
 }
 
 impl CustodyFile {
     /// All brokers of a test instance share one rundir, and a module may be loaded under several names: both are in
     /// the file's name.
     pub(crate) fn new(rundir: &str, name: &str, rank: u32, broker_pid: i32) -> Self {
-        let path = PathBuf::from(rundir).join(format!("{name}.{rank}.custody"));
-        CustodyFile { path, broker: format!("{broker_pid} {}", start_time(broker_pid).unwrap_or_default()) }
+        let file = format!("{name}.{rank}.custody");
+        let broker = format!("{broker_pid} {}", start_time(broker_pid).unwrap_or_default());
+        let inside = u32::try_from(broker_pid) == Ok(std::process::id());
+        CustodyFile { path: PathBuf::from(rundir).join(&file), name: file, broker, inside }
     }
 
     /// Where it is, for messages.
@@ -42,27 +53,82 @@ impl CustodyFile {
     }
 
     /// Takes what was left, if this broker left it. `Ok(None)`: nothing, or another broker's (which is removed).
-    pub(crate) fn take(&self) -> io::Result<Option<Custody>> {
-        let file = match OpenOptions::new().read(true).custom_flags(libc::O_NOFOLLOW).open(&self.path) {
+    pub(crate) fn take(&self) -> io::Result<Option<Vec<u8>>> {
+        // What is in memory was left when no file could be, hence later than any file there may be.
+        let in_memory = self.take_memory();
+        let in_file = self.take_file();
+        match in_memory {
+            Some(bytes) => Ok(Some(bytes)),
+            None => in_file,
+        }
+    }
+
+    fn take_file(&self) -> io::Result<Option<Vec<u8>>> {
+        // A FIFO must not hold the load up.
+        let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
+        let file = match OpenOptions::new().read(true).custom_flags(flags).open(&self.path) {
             Ok(file) => file,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(error),
         };
+        if !file.metadata()?.is_file() {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
+        }
         // Gone before it is used: whatever happens next, nobody takes it again.
         fs::remove_file(&self.path)?;
+        self.content(file)
+    }
+
+    fn content(&self, file: File) -> io::Result<Option<Vec<u8>>> {
         let mut bytes = Vec::new();
         Read::take(file, BYTES_MAX).read_to_end(&mut bytes)?;
         let header = format!("{HEADER} {}\n", self.broker);
-        let Some(rest) = bytes.strip_prefix(header.as_bytes()) else { return Ok(None) };
-        let cut = || io::Error::new(io::ErrorKind::InvalidData, "it ends before its time");
-        let (length, rest) = rest.split_first_chunk().ok_or_else(cut)?;
-        let length = usize::try_from(u64::from_le_bytes(*length)).map_err(|_| cut())?;
-        let (node, intake) = rest.split_at_checked(length).ok_or_else(cut)?;
-        Ok(Some(Custody { node: node.to_vec(), intake: intake.to_vec() }))
+        Ok(bytes.strip_prefix(header.as_bytes()).map(<[u8]>::to_vec))
     }
 
-    /// Leaves `custody` for the next load.
-    pub(crate) fn leave(&self, custody: &Custody) -> io::Result<()> {
+    /// The anonymous file of an earlier load, which is empty once it has been taken. Its descriptor stays open: one
+    /// for each name under which the module was ever loaded.
+    fn memory(&self) -> Option<PathBuf> {
+        let name = format!("/memfd:{} (deleted)", self.name);
+        let open = fs::read_dir("/proc/self/fd").ok()?.filter_map(|entry| Some(entry.ok()?.path()));
+        open.into_iter()
+            .find(|path| fs::read_link(path).is_ok_and(|target| target.as_os_str() == name.as_str()))
+    }
+
+    fn take_memory(&self) -> Option<Vec<u8>> {
+        let path = self.memory().filter(|_| self.inside)?;
+        let content = self.content(File::open(&path).ok()?).ok()?;
+        OpenOptions::new().write(true).truncate(true).open(&path).ok()?;
+        content
+    }
+
+    /// Leaves `bytes` for the next load.
+    pub(crate) fn leave(&self, bytes: &[u8]) -> io::Result<Left> {
+        let Err(error) = self.leave_file(bytes) else { return Ok(Left::InFile) };
+        // An older file, if there is one, is not what was left last.
+        let _ = fs::remove_file(&self.path);
+        match self.inside.then(|| self.leave_memory(bytes)) {
+            Some(Ok(())) => Ok(Left::InMemory(error)),
+            _ => Err(error),
+        }
+    }
+
+    fn leave_memory(&self, bytes: &[u8]) -> io::Result<()> {
+        let mut file = match self.memory() {
+            Some(path) => OpenOptions::new().write(true).truncate(true).open(path)?,
+            None => {
+                let anonymous = memfd_create(self.name.as_str(), MemfdFlags::CLOEXEC)?;
+                let file = File::from(anonymous.try_clone()?);
+                // Open for as long as the broker runs.
+                let _ = anonymous.into_raw_fd();
+                file
+            }
+        };
+        writeln!(file, "{HEADER} {}", self.broker)?;
+        file.write_all(bytes)
+    }
+
+    fn leave_file(&self, bytes: &[u8]) -> io::Result<()> {
         let temporary = self.path.with_extension("custody.new");
         // A leftover is ours alone to remove: the rundir belongs to the instance owner.
         match fs::remove_file(&temporary) {
@@ -70,12 +136,13 @@ impl CustodyFile {
             _ => {}
         }
         let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&temporary)?;
-        file.set_permissions(Permissions::from_mode(0o600))?;
-        writeln!(file, "{HEADER} {}", self.broker)?;
-        file.write_all(&(custody.node.len() as u64).to_le_bytes())?;
-        file.write_all(&custody.node)?;
-        file.write_all(&custody.intake)?;
-        fs::rename(&temporary, &self.path)
+        let mut write = || {
+            file.set_permissions(Permissions::from_mode(0o600))?;
+            writeln!(file, "{HEADER} {}", self.broker)?;
+            file.write_all(bytes)?;
+            fs::rename(&temporary, &self.path)
+        };
+        write().inspect_err(|_| drop(fs::remove_file(&temporary)))
     }
 }
 
@@ -94,40 +161,56 @@ mod tests {
         CustodyFile::new(folder.path().to_str().unwrap(), "stats-agg", rank, std::process::id() as i32)
     }
 
-    fn custody(node: &[u8]) -> Custody {
-        Custody { node: node.to_vec(), intake: b"\nintake".to_vec() }
-    }
-
     #[test]
     fn what_was_left_is_taken_once() {
         let folder = tempfile::tempdir().unwrap();
         let file = here(&folder, 0);
         assert_eq!(file.take().unwrap(), None);
-        file.leave(&custody(b"first")).unwrap();
-        file.leave(&custody(b"second\n\0")).unwrap();
+        file.leave(b"first").unwrap();
+        file.leave(b"second\n\0").unwrap();
         assert_eq!(here(&folder, 1).take().unwrap(), None);
-        assert_eq!(file.take().unwrap(), Some(custody(b"second\n\0")));
+        assert_eq!(file.take().unwrap().as_deref(), Some(&b"second\n\0"[..]));
         assert_eq!(file.take().unwrap(), None);
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
     }
 
     #[test]
-    fn a_file_that_was_cut_is_an_error() {
+    fn without_a_rundir_the_broker_s_memory_keeps_it_and_gives_it_once() {
         let folder = tempfile::tempdir().unwrap();
-        let file = here(&folder, 0);
-        file.leave(&custody(b"whole")).unwrap();
-        let bytes = fs::read(&file.path).unwrap();
-        let header = bytes.iter().position(|&byte| byte == b'\n').unwrap() + 1;
-        for length in [header, header + 7, header + 12] {
-            fs::write(&file.path, &bytes[..length]).unwrap();
-            assert!(file.take().is_err(), "{length}");
+        let file = CustodyFile { name: format!("memory-test-{}", std::process::id()), ..here(&folder, 5) };
+        fs::remove_dir(folder.path()).unwrap();
+        for round in ["first", "second"] {
+            assert!(matches!(file.leave(round.as_bytes()), Ok(Left::InMemory(_))));
+            assert_eq!(file.take().unwrap().as_deref(), Some(round.as_bytes()));
+            assert_eq!(file.take().unwrap(), None);
         }
+        let outside = CustodyFile { inside: false, ..file };
+        assert!(outside.leave(b"x").is_err());
+    }
+
+    #[test]
+    fn what_is_no_file_is_refused_at_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = here(&folder, 6);
+        rustix::fs::mkfifoat(rustix::fs::CWD, &file.path, rustix::fs::Mode::RUSR).unwrap();
+        assert_eq!(file.take().unwrap_err().to_string(), "not a regular file");
+    }
+
+    #[test]
+    fn a_disk_that_is_full_leaves_no_remains() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = CustodyFile { name: format!("full-test-{}", std::process::id()), ..here(&folder, 7) };
+        // A folder in the way of the rename: the last step that can fail.
+        fs::create_dir_all(file.path.join("in the way")).unwrap();
+        assert!(matches!(file.leave(b"kept"), Ok(Left::InMemory(_))));
+        let left: Vec<_> = fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().path()).collect();
+        assert_eq!(left, std::slice::from_ref(&file.path));
     }
 
     #[test]
     fn another_broker_s_custody_is_not_taken() {
         let folder = tempfile::tempdir().unwrap();
-        here(&folder, 0).leave(&custody(b"old")).unwrap();
+        here(&folder, 0).leave(b"old").unwrap();
         let parent = CustodyFile::new(folder.path().to_str().unwrap(), "stats-agg", 0, 1);
         assert_eq!(parent.take().unwrap(), None);
     }
@@ -136,7 +219,7 @@ mod tests {
     fn only_the_owner_can_read_it_and_no_link_is_followed() {
         let folder = tempfile::tempdir().unwrap();
         let file = here(&folder, 0);
-        file.leave(&custody(b"x")).unwrap();
+        file.leave(b"x").unwrap();
         assert_eq!(fs::metadata(&file.path).unwrap().permissions().mode() & 0o777, 0o600);
         let target = folder.path().join("target");
         fs::write(&target, "precious").unwrap();

@@ -1,7 +1,7 @@
 //! From the probe to series: `modules.NAME.*` of this rank, and what the service says of itself.
 
 use stats_core::{Amount, Events, Key, Kind, Node, Refused, Samples, SeriesId, Unit};
-use stats_probe::{Mode, ModuleSample, Name, Probe, Source, WorkHistogram};
+use stats_probe::{AsOf, Mode, ModuleSample, Name, Probe, Source, WorkHistogram};
 use std::collections::HashMap;
 
 /// Periods between two looks at the list of modules, beside those at once when a module is new.
@@ -13,6 +13,8 @@ struct Recorded {
     usage: UsageIds,
     turns: Option<TurnIds>,
     blocked: Option<SeriesId>,
+    /// A state that exists where the numbers may be of more than one module.
+    ambiguous: Option<SeriesId>,
     before: Before,
 }
 
@@ -77,14 +79,12 @@ pub(crate) struct Measure {
     panics: u64,
     untimed: u64,
     periods: u32,
-    /// The last sample met a thread that takes turns and is in no list of modules.
-    stranger: bool,
 }
 
 impl Measure {
     pub(crate) fn new(probe: Probe) -> Self {
         let (modules, events) = (HashMap::new(), Events::default());
-        Measure { probe, modules, own: None, events, panics: 0, untimed: 0, periods: 0, stranger: false }
+        Measure { probe, modules, own: None, events, panics: 0, untimed: 0, periods: 0 }
     }
 
     /// Goes on with another probe, whose sums start anew.
@@ -98,13 +98,23 @@ impl Measure {
         self.probe.status().fallback
     }
 
-    pub(crate) fn set_names(&mut self, named: &[Name]) {
-        self.probe.set_names(named);
+    /// Why the slots of the probe cannot be read from outside, if so.
+    pub(crate) fn slots_private(&self) -> Option<String> {
+        self.probe.status().slots_private
     }
 
-    /// Whether the list of modules may be old: a thread has come that is none of them, or some time has passed.
+    pub(crate) fn set_names(&mut self, named: &[Name], as_of: AsOf) {
+        self.probe.set_names(named, as_of);
+    }
+
+    /// Whether the list of modules may be old: somebody has come whom it does not name, or some time has passed.
     pub(crate) fn wants_names(&self) -> bool {
-        self.stranger || self.periods.is_multiple_of(NAMES_PERIODS)
+        self.probe.wants_names() || self.periods.is_multiple_of(NAMES_PERIODS)
+    }
+
+    /// No list of modules will come any more: what is recorded next is all.
+    pub(crate) fn settle_names(&mut self) {
+        self.probe.settle_names();
     }
 
     /// Records what has been done since the last time.
@@ -114,16 +124,14 @@ impl Measure {
         if self.own.is_none() {
             self.own = own_ids(node).ok();
         }
-        self.stranger = false;
         // A thread that has not had a turn since the attach has had none: zero, and not unknown as without a hook.
         let status = self.probe.status();
         let hooked = matches!(status.mode, Mode::Attach | Mode::Preload);
         let hook = Hook { hooked, blocked_known: status.blocked_available };
         for sample in self.probe.sample() {
             if !sample.reactor {
-                // ZeroMQ's threads, say; or a module that was loaded since the list of modules was read, whose sums are
-                // recorded whole as soon as it is in the list.
-                self.stranger |= sample.wakeups > 0;
+                // ZeroMQ's threads, say; or a module that no list has named yet, whose sums are recorded whole as soon as
+                // one does.
                 continue;
             }
             if !self.modules.contains_key(&sample.name) {
@@ -175,7 +183,7 @@ impl Recorded {
             switches_voluntary: declare(node, sample, "switches_voluntary", Kind::Counter, Unit::None)?,
             switches_involuntary: declare(node, sample, "switches_involuntary", Kind::Counter, Unit::None)?,
         };
-        Ok(Recorded { usage, turns: None, blocked: None, before: Before::default() })
+        Ok(Recorded { usage, turns: None, blocked: None, ambiguous: None, before: Before::default() })
     }
 
     fn record(&mut self, node: &mut Node, now: &ModuleSample, hook: Hook) {
@@ -187,6 +195,12 @@ impl Recorded {
         let blocked_known = now.blocked_ns.is_some() || (thread && hook.blocked_known);
         if timed && self.blocked.is_none() && blocked_known {
             self.blocked = declare(node, now, "blocked_s", Kind::Counter, Unit::Nanoseconds).ok();
+        }
+        if now.ambiguous && self.ambiguous.is_none() {
+            self.ambiguous = declare(node, now, "ambiguous", Kind::Gauge, Unit::None).ok();
+        }
+        if let Some(id) = self.ambiguous {
+            node.set(id, Some(Amount::whole(1)));
         }
         let (usage, before) = (&self.usage, &self.before);
         let mut add = |id, now: u64, before: u64| node.add(id, whole(now.saturating_sub(before)));

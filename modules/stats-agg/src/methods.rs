@@ -59,9 +59,11 @@ impl StatsAgg {
         merged.map(Answer::Raw).map_err(|refused| {
             let errnum = match refused {
                 MergeRefused::Overlap { .. } => OVERLAP,
-                MergeRefused::Decode(_) | MergeRefused::Rank { .. } | MergeRefused::Own { .. } => {
-                    libc::EPROTO
-                }
+                MergeRefused::Full { .. } => libc::ENOSPC,
+                MergeRefused::Decode(_)
+                | MergeRefused::Rank { .. }
+                | MergeRefused::Own { .. }
+                | MergeRefused::Dictionary { .. } => libc::EPROTO,
             };
             Error::new(errnum, refused.to_string())
         })

@@ -4,7 +4,7 @@ use crate::agg::{StatsAgg, UNLOAD_TIMEOUT};
 use flux::{Error, Level, Node as To, Payload, Reply, Scope};
 use serde_json::{Value, json};
 use stats_core::{IdSet, SendFailure, Transmit};
-use stats_probe::Name;
+use stats_probe::{AsOf, Name};
 use std::time::Duration;
 
 /// The error number by which a receiver says that some of a batch has arrived by another road.
@@ -83,12 +83,17 @@ impl StatsAgg {
 
     /// Nobody upstream has the module: normal while modules are being loaded, hence no more than a line for debugging.
     fn log_trouble(&mut self, scope: &Scope<Self>, error: &Error) {
-        let text = error.to_string();
-        if self.upstream_trouble.as_ref() != Some(&text) {
-            let absent = matches!(error.errnum(), libc::ENOSYS | libc::EHOSTUNREACH | libc::ETIMEDOUT);
+        let errnum = error.errnum();
+        // The text has numbers that change: the same trouble is known by its number.
+        if self.upstream_trouble.replace(errnum) != Some(errnum) {
+            let absent = matches!(errnum, libc::ENOSYS | libc::EHOSTUNREACH | libc::ETIMEDOUT);
             let level = if absent { Level::Debug } else { Level::Err };
-            scope.log(level, &format!("batch not taken upstream: {text}; kept, and sent again"));
-            self.upstream_trouble = Some(text);
+            let then = match failure(errnum) {
+                SendFailure::Overlap => "set aside, see stats-agg.batches_parked",
+                SendFailure::Refused => "kept, and sent again",
+                SendFailure::Unknown => "kept, and asked about",
+            };
+            scope.log(level, &format!("batch not taken upstream: {error}; {then}"));
         }
     }
 
@@ -111,13 +116,14 @@ impl StatsAgg {
 
     /// The names of modules, which the kernel cuts, and the files of those that are processes.
     pub(crate) fn ask_for_modules(&mut self, scope: &Scope<Self>) {
-        self.ask(scope, "module.list", Payload::None, To::Any, |agg, _, answer| {
+        let as_of = AsOf::now();
+        self.ask(scope, "module.list", Payload::None, To::Any, move |agg, _, answer| {
             let text = |module: &Value, key: &str| module[key].as_str().map(str::to_owned);
             let modules = answer["mods"].as_array().into_iter().flatten();
             let named: Vec<Name> = modules
                 .filter_map(|module| Some(Name { name: text(module, "name")?, path: text(module, "path") }))
                 .collect();
-            agg.measure.set_names(&named);
+            agg.measure.set_names(&named, as_of);
         });
     }
 

@@ -1,10 +1,10 @@
 //! Batches from below.
 
-use crate::batch::{Detached, Message, Receipt, Regular, Status};
+use crate::batch::{Detached, Message, Receipt, Regular, SERIES_MAX, Status};
 use crate::flows::Sealed;
 use crate::idset::IdSet;
 use crate::marks::{BatchId, Ids, Latest, Mark};
-use crate::node::{MergeRefused, Node};
+use crate::node::{CONTAINS_MAX, MergeRefused, Node};
 use crate::schedule::Now;
 use crate::series::{Key, Kind, SeriesId};
 use crate::value::States;
@@ -56,7 +56,7 @@ impl Node {
 
     fn receipt(&self, status: Status) -> Vec<u8> {
         let (rank, epoch) = (self.config.rank, self.config.epoch);
-        let period_ns = self.granted_period_ns();
+        let period_ns = self.afforded_ns;
         Receipt { status, rank, epoch, generation: self.generation, period_ns }.encode()
     }
 
@@ -89,7 +89,12 @@ impl Node {
             return Ok(Status::NeedFull);
         }
         let id = batch.id();
+        let series = batch.first as usize + batch.dictionary.len();
+        if series > SERIES_MAX {
+            return Err(MergeRefused::Dictionary { rank: batch.rank, max: SERIES_MAX });
+        }
         self.check_overlap(&batch.contains, id)?;
+        self.check_room(&batch.contains)?;
         if batch.after == 0 {
             self.forget_states(batch.rank);
             self.links.insert(batch.rank, new);
@@ -124,6 +129,15 @@ impl Node {
         let Some(id) = id else { return Ok(()) };
         if self.marks.meets(contains) || !self.marks.has_room_for(contains) {
             return Err(MergeRefused::Overlap { rank: id.rank, seq: id.seq });
+        }
+        Ok(())
+    }
+
+    /// There is no room to send on what it contains.
+    fn check_room(&self, contains: &Ids) -> Result<(), MergeRefused> {
+        let waiting = self.open.contains.len();
+        if !self.is_root() && waiting + contains.len() >= CONTAINS_MAX {
+            return Err(MergeRefused::Full { rank: self.config.rank, waiting });
         }
         Ok(())
     }
@@ -212,6 +226,7 @@ impl Node {
             return Ok(Status::NotTaken);
         }
         self.check_overlap(&batch.contains, Some(batch.id))?;
+        self.check_room(&batch.contains)?;
         let ids: Vec<_> = batch.dictionary.iter().map(|key| self.declare_below(key)).collect();
         self.adopt(batch.generation);
         self.events.merged_values += batch.flows.len() as u64;

@@ -133,9 +133,9 @@ impl Node {
             }
             Ok(Status::NeedFull) if question => held.wanted = true,
             Err(SendFailure::Overlap) => {
-                self.events.parked += 1;
-                let parked = self.upstream.held.remove(place);
-                self.upstream.parked.extend(parked.map(|held| held.batch));
+                if let Some(held) = self.upstream.held.remove(place) {
+                    self.park(held.batch);
+                }
             }
             // From now on this receiver may have it.
             Err(SendFailure::Unknown) if !question => {

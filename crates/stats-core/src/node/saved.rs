@@ -15,7 +15,7 @@ use crate::wire::{DecodeError, Reader, Writer, list};
 /// The version of what [`Node::save`] writes.
 const VERSION: u8 = 2;
 /// Bounds on what is restored.
-const SERIES_MAX: usize = 10_000_000;
+const SERIES_MAX: usize = 1_000_000;
 const BATCHES_MAX: usize = 100_000;
 
 impl Node {
@@ -95,12 +95,15 @@ impl Node {
             VERSION => {}
             found => return Err(DecodeError::Version { found: found.into(), spoken: VERSION.into() }),
         }
+        let max_series = config.max_series;
         let mut node = Node::new(config, now);
-        node.generation = from.uint()?;
+        // What was kept is kept, whatever the bound on what comes is now.
+        node.catalog.set_max(usize::MAX);
+        node.generation = u64::from(from.u32()?);
         // Numbers in what was saved are the old catalog's.
         let keys = list(&mut from, SERIES_MAX, Key::decode)?;
         let ids: Vec<_> = keys.into_iter().map(|key| node.catalog.restore(key).ok()).collect();
-        node.events.overflow += ids.iter().filter(|id| id.is_none()).count() as u64;
+        node.catalog.set_max(max_series);
         let (own, below) = (decode_flows(&mut from, &ids)?, decode_flows(&mut from, &ids)?);
         resume(&mut node.own, &own);
         resume(&mut node.below, &below);

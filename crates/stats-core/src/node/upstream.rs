@@ -1,16 +1,18 @@
 //! The sending side: one message in flight, and what is in this node's custody until a receipt comes.
 
 use crate::batch::{Group, Receipt, Regular, StateChange, Status, WireFlows};
-use crate::flows::Sealed;
+use crate::flows::{Flows, Sealed};
 use crate::marks::{BatchId, Ids, Latest};
 use crate::node::doubt::{Doubt, Held};
-use crate::node::{Node, PERIOD_MAX, nanos};
+use crate::node::{Node, SLOWEST, nanos};
 use crate::schedule::Now;
 use crate::series::{Key, SeriesId};
 use crate::value::States;
 use std::collections::{BTreeMap, VecDeque};
 
 const MS: u64 = 1_000_000;
+/// Batches set aside one by one.
+const PARKED_MAX: usize = 1000;
 
 /// A message to be sent upstream as one request; the outcome goes to [`Node::handle_response`] with the token.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -89,16 +91,31 @@ pub(super) struct Upstream {
     latest: Latest,
     /// Who answered last.
     pub(super) receiver: Option<u32>,
+    /// How often it can afford a batch; zero: as often as we like.
     pub(super) granted_ns: u64,
 }
 
 impl Upstream {
-    pub(super) fn new(granted_ns: u64) -> Self {
-        Upstream { ready: true, granted_ns, ..Upstream::default() }
+    pub(super) fn new() -> Self {
+        Upstream { ready: true, ..Upstream::default() }
     }
 
     pub(super) fn period_ended(&mut self) {
         self.held.iter_mut().for_each(Held::period_ended);
+    }
+
+    /// Sets a batch aside for good. Of very many, the sum of the rest is kept with the last.
+    fn park(&mut self, batch: Outgoing) {
+        let full = self.parked.len() >= PARKED_MAX;
+        match self.parked.last_mut().filter(|_| full) {
+            Some(last) => {
+                let mut sum = Flows::default();
+                sum.add(&last.flows);
+                sum.add(&batch.flows);
+                last.flows = sum.take();
+            }
+            None => self.parked.push(batch),
+        }
     }
 
     pub(super) fn clear(&mut self, generation: u64) {
@@ -130,6 +147,11 @@ impl Node {
             contains: std::mem::take(&mut self.open.contains),
             flows: self.open.flows.take(),
         });
+    }
+
+    pub(super) fn park(&mut self, batch: Outgoing) {
+        self.events.parked += 1;
+        self.upstream.park(batch);
     }
 
     fn has_open(&self) -> bool {
@@ -254,7 +276,7 @@ impl Node {
         upstream.announced = announced;
         upstream.told = states;
         upstream.due = false;
-        upstream.granted_ns = receipt.period_ns.min(nanos(PERIOD_MAX));
+        upstream.granted_ns = receipt.period_ns.min(nanos(SLOWEST));
         // While unloading, what arrived during the flush is flushed as well.
         if self.unloading && self.has_open() {
             self.close_open();
@@ -263,14 +285,11 @@ impl Node {
 
     fn regular_failed(&mut self, failure: SendFailure, to: Option<u32>) {
         self.upstream.ready = false;
-        match (failure, self.upstream.sealed.take()) {
-            (SendFailure::Refused, sealed) => self.upstream.sealed = sealed,
-            (SendFailure::Overlap, sealed) => {
-                self.events.parked += u64::from(sealed.is_some());
-                self.upstream.parked.extend(sealed);
-            }
-            (SendFailure::Unknown, None) => {}
-            (SendFailure::Unknown, Some(batch)) => {
+        let Some(batch) = self.upstream.sealed.take() else { return };
+        match failure {
+            SendFailure::Refused => self.upstream.sealed = Some(batch),
+            SendFailure::Overlap => self.park(batch),
+            SendFailure::Unknown => {
                 let bound = to.or(self.upstream.receiver);
                 self.hold(batch, Doubt::at(bound));
             }

@@ -1,0 +1,107 @@
+//! Bounds that a peer meets.
+
+use super::*;
+use crate::batch::{Detached, Message, WireFlows};
+use crate::marks::BatchId;
+use crate::series::{Key, Kind, Unit};
+
+fn node(rank: u32, period_s: u64, max_series: usize) -> Node {
+    let (level, max_level) = (rank.min(1), 1);
+    let (epoch, period) = (u64::from(rank) + 7, Duration::from_secs(period_s));
+    Node::new(NodeConfig { rank, size: 4, level, max_level, epoch, period, max_series }, at(0))
+}
+
+fn at(s: u64) -> Now {
+    Now { mono_ns: s * 1_000_000_000, wall_ns: 0 }
+}
+
+fn count(node: &mut Node, name: &str, amount: i128) {
+    let id = node.declare(Key::new(name, &[], Kind::Counter, Unit::None).unwrap()).unwrap();
+    node.add(id, Amount::whole(amount));
+}
+
+/// One period of `child`, and what `parent` answers.
+fn exchange(child: &mut Node, parent: &mut Node, now: Now) {
+    child.tick(now);
+    while let Some(transmit) = child.poll_transmit() {
+        let answer = parent.handle_merge(now, &transmit.payload).unwrap();
+        child.handle_response(transmit.token, Ok(&answer));
+    }
+}
+
+#[test]
+fn a_receiver_slows_its_senders_when_it_is_busy_and_not_because_its_own_period_is_long() {
+    let (mut root, mut leaf) = (node(0, 3600, 100), node(1, 2, 100));
+    exchange(&mut leaf, &mut root, at(4));
+    assert_eq!(leaf.period_ns(), 2_000_000_000);
+    let mut root = node(0, 2, 100);
+    root.note_busy(300_000_000, 2_000_000_000, at(4));
+    exchange(&mut leaf, &mut root, at(8));
+    assert_eq!(leaf.period_ns().div_ceil(1_000_000), 6_000);
+    root.note_busy(3_000_000_000, 1, at(8));
+    exchange(&mut leaf, &mut root, at(16));
+    assert_eq!(leaf.period_ns(), 60_000_000_000);
+    (0..6).for_each(|_| root.note_busy(0, 2_000_000_000, at(16)));
+    exchange(&mut leaf, &mut root, at(90));
+    assert_eq!(leaf.period_ns(), 2_000_000_000);
+}
+
+#[test]
+fn what_was_kept_is_kept_though_the_bound_on_series_is_lower_now() {
+    let mut before = node(0, 2, 200);
+    (0..150).for_each(|number| count(&mut before, &format!("series.{number}"), 1));
+    let config = NodeConfig { max_series: 100, epoch: 99, ..before.config().clone() };
+    let mut after = Node::restore(config, at(0), &before.save()).unwrap();
+    assert_eq!(after.own.totals(), before.own.totals());
+    let one_more = after.declare(Key::new("one.more", &[], Kind::Counter, Unit::None).unwrap());
+    assert!(one_more.is_err());
+}
+
+fn detached(seq: u64, contains: Ids) -> Vec<u8> {
+    let id = BatchId { rank: 2, epoch: 1, seq };
+    let (generation, flows) = (0, WireFlows::default());
+    Detached { id, doubt: false, bound: None, generation, contains, dictionary: vec![], flows }.encode()
+}
+
+#[test]
+fn a_sender_of_endless_epochs_is_refused_before_what_waits_cannot_be_sent_on() {
+    let mut interior = node(1, 2, 100);
+    let mut refused = 0;
+    for batch in 0..4 {
+        let mut contains = Ids::default();
+        (0..100_000).for_each(|n| contains.add(BatchId { rank: 3, epoch: batch * 1_000_000 + n, seq: 0 }));
+        match interior.handle_merge(at(1), &detached(batch, contains)) {
+            Ok(_) => {}
+            Err(MergeRefused::Full { rank: 1, .. }) => refused += 1,
+            Err(other) => panic!("{other}"),
+        }
+    }
+    assert_eq!(refused, 2);
+    interior.tick(at(8));
+    let sent = interior.poll_transmit().unwrap();
+    assert!(matches!(Message::decode(&sent.payload), Ok(Message::Regular(_))));
+    assert!(node(0, 2, 100).handle_merge(at(8), &sent.payload).is_ok());
+}
+
+#[test]
+fn a_generation_that_flux_cannot_count_to_is_malformed() {
+    let id = BatchId { rank: 2, epoch: 1, seq: 0 };
+    let (generation, flows) = (u64::from(u32::MAX) + 1, WireFlows::default());
+    let contains = Ids::default();
+    let batch = Detached { id, doubt: false, bound: None, generation, contains, dictionary: vec![], flows };
+    assert!(matches!(node(0, 2, 100).handle_merge(at(1), &batch.encode()), Err(MergeRefused::Decode(_))));
+}
+
+#[test]
+fn very_many_batches_set_aside_take_bounded_room_and_lose_nothing() {
+    let mut leaf = node(1, 2, 100);
+    for period in 1..1200 {
+        count(&mut leaf, "x", 1);
+        leaf.tick(at(period * 4));
+        let transmit = leaf.poll_transmit().unwrap();
+        leaf.handle_response(transmit.token, Err(SendFailure::Overlap));
+    }
+    assert!(leaf.audit().held.len() <= 1000);
+    let kept = leaf.custody().fold(Amount::default(), |sum, (_, amount)| sum.plus(amount));
+    assert_eq!((kept, leaf.events().parked), (Amount::whole(1199), 1199));
+}

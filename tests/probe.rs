@@ -1,0 +1,174 @@
+//! The probe in depth, on whole instances: whose numbers are whose, and what each module does now.
+
+use flux_testbed::{Backend, Instance, Options, Stage};
+use serde_json::{Value, json};
+use std::os::unix::fs::MetadataExt;
+use std::time::Duration;
+use tests::{complaints, eventually, facts, query, series, tree};
+
+/// Far beyond what is awaited: a test fails by what it sees, not by how long it took.
+const LIMIT: Duration = Duration::from_secs(30);
+
+facts! {
+    a_name_that_the_kernel_cuts_is_counted_once_and_whole,
+    two_modules_whose_names_are_cut_to_the_same_are_told_apart_or_flagged,
+    brokers_are_read_from_outside_though_they_are_stopped_or_a_module_hangs,
+}
+
+fn instance(backend: Backend, size: u32) -> Instance {
+    Instance::start(Options { size, ..Options::new(backend) }).unwrap()
+}
+
+fn number(value: &Value) -> f64 {
+    value.as_f64().unwrap_or_else(|| panic!("no number: {value}"))
+}
+
+/// The wakeups that a loadgen has counted itself.
+fn own_wakeups(instance: &Instance, rank: u32, name: &str) -> f64 {
+    number(&instance.rpc(rank, &format!("{name}.stats-get"), json!({})).unwrap()["wakeups"])
+}
+
+fn total(instance: &Instance, name: &str) -> f64 {
+    series(instance, &format!("modules.{name}.wakeups"))["total"].as_f64().unwrap_or(0.0)
+}
+
+/// All names of modules that an answer has.
+fn names(instance: &Instance) -> Vec<String> {
+    tree(instance)["modules"].as_object().unwrap().keys().cloned().collect()
+}
+
+/// Its turns for anything but its timer are few: a request or two, loading and unloading.
+fn is_about(wakeups: f64, own: f64) {
+    assert!(wakeups >= own && wakeups <= 1.05 * own + 40.0, "{wakeups} wakeups, of which its own are {own}");
+}
+
+fn a_name_that_the_kernel_cuts_is_counted_once_and_whole(backend: Backend) {
+    const NAME: &str = "loadgen-of-a-long-name";
+    let instance = instance(backend, 2);
+    instance.load(0..2, "stats-agg", &["period=500ms"]).unwrap();
+    let mut own = 0.0;
+    // The second load is the same module again.
+    for _ in 0..2 {
+        instance.load_as(0..2, "loadgen", NAME, &["rate=100"]).unwrap();
+        eventually("it counts", LIMIT, || own_wakeups(&instance, 1, NAME), |&wakeups| wakeups > 150.0);
+        own += own_wakeups(&instance, 0, NAME) + own_wakeups(&instance, 1, NAME);
+        instance.remove(0..2, NAME).unwrap();
+    }
+    // A life between two looks is a module's, too.
+    instance.load_as([0], "loadgen", NAME, &["rate=1000"]).unwrap();
+    instance.remove([0], NAME).unwrap();
+    let wakeups = eventually("all of it is there", LIMIT, || total(&instance, NAME), |&total| total >= own);
+    is_about(wakeups, own);
+    let alike: Vec<_> = names(&instance).into_iter().filter(|name| name.starts_with("loadgen")).collect();
+    assert_eq!(alike, [NAME]);
+    instance.remove(0..2, "stats-agg").unwrap();
+    instance.stop().unwrap();
+}
+
+fn two_modules_whose_names_are_cut_to_the_same_are_told_apart_or_flagged(backend: Backend) {
+    const FAST: &str = "loadgen-of-a-long-name-1";
+    const SLOW: &str = "loadgen-of-a-long-name-2";
+    const CUT: &str = "loadgen-of-a-lo";
+    let instance = instance(backend, 1);
+    instance.load([0], "stats-agg", &["period=500ms"]).unwrap();
+    instance.load_as([0], "loadgen", FAST, &["rate=200"]).unwrap();
+    eventually("the first is known", LIMIT, || total(&instance, FAST), |&total| total > 0.0);
+    instance.load_as([0], "loadgen", SLOW, &["rate=20"]).unwrap();
+    eventually("it counts", LIMIT, || own_wakeups(&instance, 0, SLOW), |&wakeups| wakeups > 50.0);
+    let own = [FAST, SLOW].map(|name| own_wakeups(&instance, 0, name));
+    instance.remove([0], FAST).unwrap();
+    instance.remove([0], SLOW).unwrap();
+    for (name, own) in [FAST, SLOW].into_iter().zip(own) {
+        is_about(eventually(name, LIMIT, || total(&instance, name), |&total| total >= own), own);
+    }
+    assert_eq!(query(&instance, &["modules.*.ambiguous"])["series"], json!([]));
+    assert!(!names(&instance).contains(&CUT.to_owned()));
+    std::thread::sleep(Duration::from_secs(1));
+    let apart = [FAST, SLOW].map(|name| total(&instance, name));
+    instance.remove([0], "stats-agg").unwrap();
+
+    // Both there before anybody looked.
+    instance.load_as([0], "loadgen", FAST, &["rate=200"]).unwrap();
+    instance.load_as([0], "loadgen", SLOW, &["rate=20"]).unwrap();
+    let before = [FAST, SLOW].map(|name| own_wakeups(&instance, 0, name)).iter().sum::<f64>();
+    instance.load([0], "stats-agg", &["period=500ms"]).unwrap();
+    eventually("both are counted as one", LIMIT, || total(&instance, CUT), |&total| total > 100.0);
+    let flag = series(&instance, &format!("modules.{CUT}.ambiguous"));
+    assert_eq!((&flag["type"], &flag["max"]["value"]), (&json!("gauge"), &json!(1)), "{flag}");
+    let own = [FAST, SLOW].map(|name| own_wakeups(&instance, 0, name)).iter().sum::<f64>() - before;
+    instance.remove([0], FAST).unwrap();
+    instance.remove([0], SLOW).unwrap();
+    let merged =
+        eventually("all of it is there", LIMIT, || total(&instance, CUT), |&total| total >= own - 40.0);
+    assert!(merged <= 1.05 * own + 40.0, "{merged} of {own}");
+    // And none of it a second time.
+    assert_eq!([FAST, SLOW].map(|name| total(&instance, name)), apart);
+    instance.remove([0], "stats-agg").unwrap();
+    instance.stop().unwrap();
+}
+
+/// What `flux stats peek --json` prints of the brokers of an instance.
+fn peek(instance: &Instance) -> Value {
+    let command = Stage::of_this_build().unwrap().command();
+    let rundir = instance.rundir().to_string_lossy();
+    let text = instance.run(0, &command.to_string_lossy(), &["peek", "--json", &rundir]).unwrap();
+    serde_json::from_str(&text).unwrap()
+}
+
+fn peeked<'a>(peek: &'a Value, rank: usize, module: &str) -> &'a Value {
+    let threads = peek["brokers"][rank]["threads"].as_array().unwrap();
+    let found = threads.iter().find(|thread| thread["module"] == module);
+    found.unwrap_or_else(|| panic!("{module} is not on rank {rank}: {peek:#}"))
+}
+
+fn brokers_are_read_from_outside_though_they_are_stopped_or_a_module_hangs(backend: Backend) {
+    const SPINNING: &str = "loadgen-that-spins-for-long";
+    let instance = instance(backend, 3);
+    let pid = instance.broker_pid(2).unwrap();
+    let signal = |name: &str| {
+        instance.run(0, "sh", &["-c", "kill -s \"$0\" \"$1\"", name, &pid.to_string()]).unwrap();
+    };
+    instance.load(0..3, "stats-agg", &["period=500ms"]).unwrap();
+    instance.load_as([1], "loadgen", SPINNING, &["spin=6s"]).unwrap();
+    let table = instance.rundir().join("stats-agg.1.slots");
+    let mode = std::fs::metadata(&table).unwrap().mode();
+    assert_eq!(mode & 0o7777, 0o600, "of the owner alone: {mode:o}");
+    std::thread::sleep(Duration::from_secs(2));
+    signal("STOP");
+    let seen =
+        eventually("it is stopped", LIMIT, || peek(&instance), |seen| seen["brokers"][2]["stopped"] == true);
+    assert_eq!(seen["brokers"].as_array().unwrap().len(), 3);
+    assert_eq!(seen["brokers"][2]["pid"], pid);
+    let spinning = peeked(&seen, 1, SPINNING);
+    assert_eq!(spinning["state"], "working", "{spinning}");
+    let turn_s = number(&spinning["turn_s"]);
+    assert!(turn_s > 1.5 && turn_s < 6.5, "{spinning}");
+    // Its first turn has no end yet, and it is first of its broker.
+    assert_eq!(seen["brokers"][1]["threads"][0], *spinning);
+    for rank in 0..3 {
+        let broker = peeked(&seen, rank, "broker");
+        assert!(number(&broker["turns"]["wakeups"]) > 0.0, "{broker}");
+        assert!(peeked(&seen, rank, "stats-agg")["turns"]["work_p99_s"].is_number());
+    }
+    // Stopped, its time goes on where it was.
+    std::thread::sleep(Duration::from_millis(500));
+    let later = peek(&instance);
+    let slept = |seen: &Value| number(&peeked(seen, 2, "broker")["turns"]["sleep_s"]);
+    let worked = |seen: &Value| number(&peeked(seen, 2, "broker")["turns"]["work_s"]);
+    assert!(slept(&later) + worked(&later) > slept(&seen) + worked(&seen) + 0.5);
+    if let Backend::Real(flux) = instance.backend() {
+        // As a user would, with the command where flux finds it.
+        let folder = Stage::of_this_build().unwrap().command().parent().unwrap().to_owned();
+        let path = format!("FLUX_EXEC_PATH={}", folder.display());
+        let text = instance.run(0, "env", &[&path, &flux.to_string_lossy(), "stats", "peek"]).unwrap();
+        assert!(text.contains(&format!("rank 2: pid {pid}, STOPPED")), "{text}");
+        let row = text.lines().find(|line| line.contains(SPINNING)).unwrap();
+        assert!(row.contains("working"), "{text}");
+    }
+    signal("CONT");
+    instance.remove([1], SPINNING).unwrap();
+    instance.remove(0..3, "stats-agg").unwrap();
+    assert!(!table.is_symlink(), "the table is withdrawn");
+    assert_eq!(complaints(&instance, 1), Vec::<String>::new());
+    instance.stop().unwrap();
+}
