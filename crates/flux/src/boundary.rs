@@ -91,6 +91,13 @@ impl Drop for NoCancel {
     }
 }
 
+/// Runs `body` with thread cancellation held back: for what is called from threads of others, whose cancellation must
+/// not meet frames of ours.
+pub fn uncancelled<R>(body: impl FnOnce() -> R) -> R {
+    let _no_cancel = NoCancel::new();
+    body()
+}
+
 fn set_cancel(state: c_int) -> c_int {
     let mut before = PTHREAD_CANCEL_DISABLE;
     // SAFETY: one of the two states, and a valid place for the old one; it is no cancellation point itself.

@@ -44,6 +44,7 @@
 //!
 //! The raw functions are in `flux-sys`; nothing links libflux.
 
+mod belongings;
 mod boundary;
 mod error;
 mod fsd;
@@ -54,6 +55,8 @@ mod module;
 mod reactor;
 mod rpc;
 
+pub use belongings::WeakHandle;
+pub use boundary::uncancelled;
 pub use error::{Error, Result};
 pub use fsd::parse_duration;
 pub use handle::{Client, Handle, Level, Node};

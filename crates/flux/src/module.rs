@@ -403,6 +403,8 @@ fn build<T: Module>(handle: Handle, arguments: &[String]) -> Result<Running> {
         cancellation: RefCell::new(None),
         alive: Rc::new(()),
     });
+    // There is one from the first line of the module, for what looks for it.
+    reactor_of(&core.handle)?;
     let scope = Scope::of(&core);
     let module = core
         .panics
@@ -418,6 +420,7 @@ fn build<T: Module>(handle: Handle, arguments: &[String]) -> Result<Running> {
         Ok(running) => Ok(running),
         Err(error) => {
             core.end();
+            core.handle.say_last_words();
             Err(error)
         }
     }
@@ -503,6 +506,7 @@ fn farewell<T: Module>(h: *mut flux_t, rc: c_int) -> Option<Running> {
 fn finish<T: Module>(h: *mut flux_t) {
     if let Some(core) = owned::<T>(h) {
         core.end();
+        core.handle.say_last_words();
         // SAFETY: a live handle; setting nothing removes the item, which `disown` frees.
         unsafe { core.handle.libflux().flux_aux_set(h, AUX.as_ptr(), ptr::null_mut(), None) };
     }

@@ -7,6 +7,7 @@ use flux_sys::{Loaded, flux_reactor_t, flux_watcher_t};
 use std::cell::RefCell;
 use std::ffi::{c_int, c_void};
 use std::os::fd::RawFd;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::{self, NonNull};
 use std::rc::Rc;
 use std::time::Duration;
@@ -149,6 +150,41 @@ impl Drop for Watcher {
         // SAFETY: live until here; a watcher holds a reference to its reactor, so this is right even after the
         // handle is closed.
         unsafe { self.libflux.flux_watcher_destroy(self.raw.as_ptr()) };
+    }
+}
+
+impl Handle {
+    /// Calls `body` `after` that time and, unless `repeat` is zero, every `repeat` from then on, from the handle's
+    /// reactor, which is made if there is none. A module uses [`Scope::timer`](crate::Scope::timer).
+    pub fn timer(
+        &self,
+        after: Duration,
+        repeat: Duration,
+        mut body: impl FnMut() + 'static,
+    ) -> Result<Watcher> {
+        Watcher::timer(self, after, repeat, move |_| {
+            // A panic must not cross into C; it has been written to standard error.
+            let _ = catch_unwind(AssertUnwindSafe(&mut body));
+        })
+    }
+
+    /// Runs the handle's reactor until [`Handle::stop`], or until nothing keeps it. Not for modules, whose reactor runs
+    /// already.
+    pub fn run(&self) -> Result<()> {
+        let reactor = reactor_of(self)?;
+        // SAFETY: the live reactor of a live handle.
+        match unsafe { self.libflux().flux_reactor_run(reactor.as_ptr(), 0) } {
+            0.. => Ok(()),
+            _ => Err(Error::last(self.libflux(), "running the reactor")),
+        }
+    }
+
+    /// Ends [`Handle::run`].
+    pub fn stop(&self) -> Result<()> {
+        let reactor = reactor_of(self)?;
+        // SAFETY: the live reactor of a live handle.
+        unsafe { self.libflux().flux_reactor_stop(reactor.as_ptr()) };
+        Ok(())
     }
 }
 

@@ -239,7 +239,31 @@ fn an_answer_looks_as_documented() {
     }
     (0..7).for_each(|_| tree.step(0));
     insta::assert_json_snapshot!(tree.answer());
-    insta::assert_json_snapshot!(tree.ranks[0].node.as_ref().unwrap().tree());
+    insta::assert_json_snapshot!(tree.ranks[0].node.as_ref().unwrap().tree(tree.now()));
+}
+
+#[test]
+fn history_begins_anew_with_a_clear_and_gauges_have_none() {
+    let mut tree = Tree::new(1, 2);
+    let since = |tree: &Tree| {
+        let query = Query::parse(&serde_json::json!({ "match": ["pushed", "one"], "since": 1e9 })).unwrap();
+        tree.ranks[0].node.as_ref().unwrap().answer(&query, tree.now())["series"].clone()
+    };
+    let go_on = |tree: &mut Tree| {
+        for _ in 0..100 {
+            tree.push(0, 10);
+            tree.step(0);
+        }
+    };
+    go_on(&mut tree);
+    let series = since(&tree);
+    assert_eq!((&series[0]["name"], &series[0]["since"]), (&"one".into(), &Value::Null));
+    assert_eq!(series[1]["since"]["seconds"], 10.0);
+    tree.ranks[0].node.as_mut().unwrap().handle_clear(7);
+    go_on(&mut tree);
+    let since = since(&tree)[1]["since"].clone();
+    assert!((8.0..=10.0).contains(&since["seconds"].as_f64().unwrap()), "{since}");
+    assert_eq!(since["rate"], 100.0);
 }
 
 #[test]

@@ -10,11 +10,13 @@ mod agg;
 mod ancestors;
 mod config;
 mod custody;
+mod left;
 mod measure;
 mod methods;
 mod questions;
 mod recorded;
 mod stall;
+mod statsd;
 mod upstream;
 
 flux::module!(agg::StatsAgg);
