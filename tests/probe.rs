@@ -17,6 +17,7 @@ facts! {
     an_answer_says_where_its_numbers_come_from,
     the_longest_names_its_rank_and_when_it_was,
     outside_of_the_broker_proc_is_read_and_one_line_says_why,
+    the_service_s_own_account_is_what_the_hook_tells_of_it,
 }
 
 fn instance(backend: Backend, size: u32) -> Instance {
@@ -303,6 +304,41 @@ fn outside_of_the_broker_proc_is_read_and_one_line_says_why(backend: Backend) {
     assert!(lines.len() == 1 && lines[0].contains("stats-agg.info[0]"), "{log:?}");
     assert!(lines[0].contains("this process is not the broker"), "{lines:?}");
     assert_eq!(complaints(&instance, 0), Vec::<String>::new());
+    instance.remove([0], "stats-agg").unwrap();
+    instance.stop().unwrap();
+}
+
+/// Watchers of its own against the hook: the same turns, and the same time but for what lies between the two.
+fn the_service_s_own_account_is_what_the_hook_tells_of_it(backend: Backend) {
+    let instance = instance(backend, 1);
+    instance.load([0], "stats-agg", &["period=200ms"]).unwrap();
+    // Of one answer, so of one moment: wakeups, sleep and work, as itself and as the hook has them.
+    let look = || {
+        let of = "{wakeups,sleep_s,work_s}";
+        let answer =
+            query(&instance, &[&format!("stats-agg.reactor.{of}"), &format!("modules.stats-agg.{of}")]);
+        let total = |name: &str, of: &str| {
+            let name = format!("{name}.{of}");
+            let all = answer["series"].as_array().unwrap();
+            all.iter().find(|series| series["name"] == name).map_or(0.0, |series| number(&series["total"]))
+        };
+        ["stats-agg.reactor", "modules.stats-agg"]
+            .map(|who| ["wakeups", "sleep_s", "work_s"].map(|of| total(who, of)))
+    };
+    let before = eventually("it turns", LIMIT, look, |[own, hook]| own[0] > 10.0 && hook[0] > 10.0);
+    let after = eventually("and turns", LIMIT, look, |[own, _]| own[0] > before[0][0] + 100.0);
+    let gained = |who: usize, of: usize| after[who][of] - before[who][of];
+    let turns = gained(1, 0);
+    assert!((gained(0, 0) - turns).abs() <= 1.0, "{before:?} {after:?}");
+    // Between the watchers and the wait libev does its own work.
+    for of in [1, 2] {
+        let (own, hook) = (gained(0, of), gained(1, of));
+        let aside = 50e-6 * turns;
+        assert!(
+            (own - hook).abs() <= 0.02 * hook + aside,
+            "{own} by itself, {hook} by the hook, {turns} turns"
+        );
+    }
     instance.remove([0], "stats-agg").unwrap();
     instance.stop().unwrap();
 }
