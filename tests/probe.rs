@@ -14,6 +14,7 @@ facts! {
     two_modules_whose_names_are_cut_to_the_same_are_told_apart_or_flagged,
     brokers_are_read_from_outside_though_they_are_stopped_or_a_module_hangs,
     a_module_that_spins_is_stalled_at_rank_0_with_its_rank_and_age,
+    a_module_that_hung_before_anybody_looked_is_stalled_too,
     an_answer_says_where_its_numbers_come_from,
     the_longest_names_its_rank_and_when_it_was,
     outside_of_the_broker_proc_is_read_and_one_line_says_why,
@@ -224,6 +225,26 @@ fn a_module_that_spins_is_stalled_at_rank_0_with_its_rank_and_age(backend: Backe
     assert!(number(&series(&instance, "modules.loadgen.longest_work_s")["max"]["value"]) >= 20.0);
     instance.remove([5], "loadgen").unwrap();
     instance.remove(0..8, "stats-agg").unwrap();
+    instance.stop().unwrap();
+}
+
+/// It has not come by the hook, or there is none: the kernel says that it has run without a pause.
+fn a_module_that_hung_before_anybody_looked_is_stalled_too(backend: Backend) {
+    let instance = instance(backend, 1);
+    for probe in ["probe=attach", "probe=proc"] {
+        instance.load([0], "loadgen", &["spin=8s"]).unwrap();
+        instance.load_as([0], "loadgen", "well", &["rate=20"]).unwrap();
+        std::thread::sleep(Duration::from_millis(500));
+        let start = Instant::now();
+        instance.load([0], "stats-agg", &["period=500ms", "stall=1s", probe]).unwrap();
+        let stalled = || series(&instance, "modules.loadgen.stalled")["max"]["value"].clone();
+        let age = eventually("it is stalled", LIMIT, stalled, Value::is_number);
+        // Since it was first looked at, not since it began.
+        assert!((1.0..=start.elapsed().as_secs_f64() + 0.1).contains(&number(&age)), "{age}");
+        assert!(series(&instance, "modules.well.stalled").is_null());
+        eventually("it goes when it is over", LIMIT, stalled, Value::is_null);
+        ["loadgen", "well", "stats-agg"].iter().for_each(|name| instance.remove([0], name).unwrap());
+    }
     instance.stop().unwrap();
 }
 
