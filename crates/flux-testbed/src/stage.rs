@@ -16,6 +16,7 @@ const PACKAGES: &[&str] = &[
     "loadgen",
     "reactor-probe",
     "flux-stats",
+    "stats-sim",
     "flux-testbed",
     "embedded-flux",
 ];
@@ -99,6 +100,7 @@ impl Stage {
         place(&built.join("testbed-rpc"), &stage.program("testbed-rpc"))?;
         place(&built.join("libreactor_probe.so"), &stage.reactor_probe())?;
         place(&built.join("flux-stats"), &stage.command())?;
+        place(&built.join("stats-sim"), &stage.simulator())?;
         Ok(stage)
     }
 
@@ -115,6 +117,11 @@ impl Stage {
     /// What `flux` runs as `flux stats`.
     pub fn command(&self) -> PathBuf {
         self.folder.join("flux-stats")
+    }
+
+    /// What plays ranks that an instance does not have.
+    pub fn simulator(&self) -> PathBuf {
+        self.program("stats-sim")
     }
 
     /// The object to be preloaded into brokers.
