@@ -10,6 +10,7 @@ mod agg;
 mod ancestors;
 mod config;
 mod custody;
+mod left;
 mod measure;
 mod methods;
 mod questions;

@@ -62,6 +62,11 @@ impl Node {
         }
     }
 
+    /// This rank's own value of a gauge.
+    pub fn gauge(&self, id: SeriesId) -> Option<Amount> {
+        self.gauges.get(&id).copied()
+    }
+
     /// Puts a member into a set. On a series of another kind it does nothing.
     pub fn insert(&mut self, id: SeriesId, member: &str) {
         if self.catalog.has(id, Kind::Set) && self.own.insert_member(id, member) {
