@@ -62,12 +62,21 @@ impl Query {
                     query.since_ns = seconds.as_f64().map(|seconds| (seconds * 1e9) as u64);
                 }
                 ("stream", Value::Bool(stream)) => query.stream = *stream,
-                ("match", _) => return bad(format!("match: expected a list of patterns, got {}", shown(value))),
-                ("by", _) => {
-                    return bad(format!("by: expected \"none\", \"rank\" or \"subtree\", got {}", shown(value)));
+                ("match", _) => {
+                    return bad(format!("match: expected a list of patterns, got {}", shown(value)));
                 }
-                ("ranks", _) => return bad(format!("ranks: expected an idset as text, got {}", shown(value))),
-                ("since", _) => return bad(format!("since: expected seconds above zero, got {}", shown(value))),
+                ("by", _) => {
+                    return bad(format!(
+                        "by: expected \"none\", \"rank\" or \"subtree\", got {}",
+                        shown(value)
+                    ));
+                }
+                ("ranks", _) => {
+                    return bad(format!("ranks: expected an idset as text, got {}", shown(value)));
+                }
+                ("since", _) => {
+                    return bad(format!("since: expected seconds above zero, got {}", shown(value)));
+                }
                 ("stream", _) => return bad(format!("stream: expected true or false, got {}", shown(value))),
                 _ => {
                     let key: String = key.chars().take(SHOWN_MAX).collect();
@@ -109,14 +118,18 @@ impl Query {
 
 fn patterns_of(patterns: &[Value]) -> Result<Vec<Glob>, QueryError> {
     let bounded = |count: usize| {
-        let text =
-            format!("match: {count} patterns, alternatives in braces counted, at most {PATTERNS_MAX} are allowed");
+        let text = format!(
+            "match: {count} patterns, alternatives in braces counted, at most {PATTERNS_MAX} are allowed"
+        );
         if count > PATTERNS_MAX { Err(QueryError(text)) } else { Ok(()) }
     };
     bounded(patterns.len())?;
     let glob = |pattern: &Value| {
         let text = pattern.as_str().filter(|text| text.len() <= PATTERN_MAX).ok_or_else(|| {
-            QueryError(format!("match: expected texts of at most {PATTERN_MAX} bytes, got {}", shown(pattern)))
+            QueryError(format!(
+                "match: expected texts of at most {PATTERN_MAX} bytes, got {}",
+                shown(pattern)
+            ))
         })?;
         Glob::parse(text).map_err(|error| QueryError(format!("match: {text:?}: {error}")))
     };
@@ -163,8 +176,14 @@ mod tests {
             (json!({ "ranks": "1" }), "ranks: only with \"by\":\"rank\""),
             (json!({ "since": -1 }), "since: expected seconds above zero, got -1"),
             (json!({ "stream": 1 }), "stream: expected true or false, got 1"),
-            (json!({ "match": ["{a,b}{a,b}{a,b}{a,b}{a,b}{a,b}", "{a,b}{a,b}{a,b}{a,b}{a,b}{a,b}"] }), "match: 128 patterns, "),
-            (json!({ "match": [["x".repeat(1 << 20)]] }), "match: expected texts of at most 300 bytes, got [\"xxx"),
+            (
+                json!({ "match": ["{a,b}{a,b}{a,b}{a,b}{a,b}{a,b}", "{a,b}{a,b}{a,b}{a,b}{a,b}{a,b}"] }),
+                "match: 128 patterns, ",
+            ),
+            (
+                json!({ "match": [["x".repeat(1 << 20)]] }),
+                "match: expected texts of at most 300 bytes, got [\"xxx",
+            ),
             (json!({ ("y".repeat(1 << 20)): 1 }), "yyyy"),
         ] {
             let error = Query::parse(&payload).unwrap_err().to_string();

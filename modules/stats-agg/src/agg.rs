@@ -40,8 +40,8 @@ pub(crate) struct StatsAgg {
     /// Requests of our own that are on their way, by number.
     pub(crate) asking: HashMap<u64, PendingRpc>,
     pub(crate) asked: u64,
-    /// The error number that was last logged of the way upstream, so that it is logged once.
-    pub(crate) upstream_trouble: Option<i32>,
+    /// The error number that was last logged of the way upstream, and when.
+    pub(crate) upstream_trouble: Option<(i32, Instant)>,
     pub(crate) instance: Value,
     pub(crate) questions: Questions,
     /// Fires for the next slice of work on answers.
@@ -94,7 +94,7 @@ impl StatsAgg {
     }
 
     /// Records what was measured since the last time.
-    fn record(&mut self, scope: &Scope<Self>) {
+    pub(crate) fn record(&mut self, scope: &Scope<Self>) {
         let (panics, streams) = (scope.panics(), self.questions.open_streams());
         let (stall, wall_ns) = (self.config.stall, self.now().wall_ns);
         for notice in self.measure.record(&mut self.node, panics, streams, stall, wall_ns) {
@@ -114,6 +114,9 @@ impl StatsAgg {
             self.measure.replace_probe(start_probe(scope, config.probe));
             self.log_probe(scope);
             self.ask_for_modules(scope);
+        }
+        if config != self.config {
+            scope.log(Level::Info, &format!("now {config}"));
         }
         self.node.reconfigure(config.period, config.max_series, self.now());
         self.intake.set_ttl(config.ttl);
@@ -294,7 +297,11 @@ impl Module for StatsAgg {
         };
         agg.node.set_history(agg.config.history);
         agg.statsd.configure(scope, &mut agg.node, &agg.config)?;
+        agg.tell_ancestors();
         agg.log_probe(scope);
+        // A line from one rank is enough.
+        let level = if agg.node.is_root() { Level::Info } else { Level::Debug };
+        scope.log(level, &format!("loaded: {}", agg.config));
         agg.schedule(scope);
         agg.explore_parent(scope);
         agg.ask_around(scope);
