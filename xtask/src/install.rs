@@ -20,6 +20,11 @@ pub(crate) fn run(prefix: Option<PathBuf>) -> Result<()> {
     let command = commands.join("flux-stats");
     stage.install(&stage.command(), &command)?;
     println!("installed {}", command.display());
+    if let Some(libraries) = folder.parent() {
+        let probe = libraries.join("reactor-probe.so");
+        stage.install(&stage.reactor_probe(), &probe)?;
+        println!("installed {}", probe.display());
+    }
     // Builds that nothing names any more stay: a running broker may have one mapped, and a restart frees it.
     println!("load it with: flux exec -r all flux module load {}", shown(&folder));
     Ok(())

@@ -128,6 +128,11 @@ impl Stage {
         self.folder.join("reactor-probe.so")
     }
 
+    /// loadgen as a module in Python.
+    pub fn python_loadgen(&self) -> PathBuf {
+        workspace_root().join("modules/loadgen/loadgen.py")
+    }
+
     /// Copies a file of this stage to `to`, whole or not at all.
     pub fn install(&self, from: &Path, to: &Path) -> Result<()> {
         place(from, to)
