@@ -7,23 +7,23 @@ use std::io::IoSliceMut;
 use std::os::fd::{AsFd, AsRawFd};
 
 /// Datagrams that one call takes.
-pub(crate) const BATCH: usize = 64;
+pub const BATCH: usize = 64;
 /// The longest that is taken whole: UDP has no longer ones.
 const DATAGRAM_MAX: usize = 65_536;
 /// From one buffer to the next. Not a power of two: short datagrams would share a few sets of the caches.
 const STRIDE: usize = DATAGRAM_MAX + 1600;
 
 /// Room for datagrams: shared by all sockets of a thread. Pages are touched as far as datagrams are long.
-pub(crate) struct Buffers(Vec<u8>);
+pub struct Buffers(Vec<u8>);
 
-impl Buffers {
-    pub(crate) fn new() -> Self {
+impl Default for Buffers {
+    fn default() -> Self {
         Buffers(vec![0; BATCH * STRIDE])
     }
 }
 
 /// What the kernel fills in for one socket, and its count of dropped datagrams.
-pub(crate) struct Receiver {
+pub struct Receiver {
     headers: MultiHeaders<()>,
     /// The socket's own count, which wraps.
     dropped: u32,
@@ -31,24 +31,28 @@ pub(crate) struct Receiver {
 
 /// What one call received.
 #[derive(Debug, Default)]
-pub(crate) struct Received {
-    pub(crate) datagrams: usize,
-    pub(crate) truncated: u64,
+pub struct Received {
+    /// How many.
+    pub datagrams: usize,
+    /// Of them, those that were cut off.
+    pub truncated: u64,
     /// Dropped since the last time that the kernel said so.
-    pub(crate) dropped: u64,
+    pub dropped: u64,
 }
 
 fn headers() -> MultiHeaders<()> {
     MultiHeaders::preallocate(BATCH, Some(nix::cmsg_space!(u32)))
 }
 
-impl Receiver {
-    pub(crate) fn new() -> Self {
+impl Default for Receiver {
+    fn default() -> Self {
         Receiver { headers: headers(), dropped: 0 }
     }
+}
 
+impl Receiver {
     /// Gives `take` the datagrams that are there, at most [`BATCH`]; does not wait.
-    pub(crate) fn receive(
+    pub fn receive(
         &mut self,
         socket: &Socket,
         buffers: &mut Buffers,
@@ -117,7 +121,7 @@ mod tests {
     #[test]
     fn datagrams_come_in_batches_and_in_order() {
         let (socket, sender) = udp();
-        let (mut receiver, mut buffers) = (Receiver::new(), Buffers::new());
+        let (mut receiver, mut buffers) = (Receiver::default(), Buffers::default());
         for number in 0..BATCH + 3 {
             sender.send(number.to_string().as_bytes()).unwrap();
         }
@@ -133,7 +137,7 @@ mod tests {
     #[test]
     fn what_the_kernel_drops_is_counted() {
         let (socket, sender) = udp();
-        let (mut receiver, mut buffers) = (Receiver::new(), Buffers::new());
+        let (mut receiver, mut buffers) = (Receiver::default(), Buffers::default());
         // Headers that were in use before: the kernel had nothing to say, and left no room.
         for round in 0..3 {
             for _ in 0..BATCH {
@@ -175,7 +179,7 @@ mod tests {
         sender.send_to(&long, &path).unwrap();
         let mut bytes = 0;
         let received =
-            Receiver::new().receive(&socket, &mut Buffers::new(), |part| bytes = part.len()).unwrap();
+            Receiver::default().receive(&socket, &mut Buffers::default(), |part| bytes = part.len()).unwrap();
         assert_eq!((received.datagrams, received.truncated), (1, 1));
         assert_eq!(bytes, DATAGRAM_MAX / line.len() * line.len());
     }
