@@ -10,15 +10,24 @@ use std::os::fd::{AsFd, AsRawFd};
 pub const BATCH: usize = 64;
 /// The longest that is taken whole: UDP has no longer ones.
 const DATAGRAM_MAX: usize = 65_536;
-/// From one buffer to the next. Not a power of two: short datagrams would share a few sets of the caches.
-const STRIDE: usize = DATAGRAM_MAX + 1600;
+/// The beginning of a datagram, which is all of most: these are side by side, so that a batch of short datagrams touches
+/// few pages.
+const START: usize = 2048;
+/// From one beginning to the next. Not a power of two: they would share a few sets of the caches.
+const START_STRIDE: usize = START + 64;
+const REST: usize = DATAGRAM_MAX - START;
 
 /// Room for datagrams: shared by all sockets of a thread. Pages are touched as far as datagrams are long.
-pub struct Buffers(Vec<u8>);
+pub struct Buffers {
+    starts: Vec<u8>,
+    rests: Vec<u8>,
+    /// Where a long datagram is put together.
+    whole: Vec<u8>,
+}
 
 impl Default for Buffers {
     fn default() -> Self {
-        Buffers(vec![0; BATCH * STRIDE])
+        Buffers { starts: vec![0; BATCH * START_STRIDE], rests: vec![0; BATCH * REST], whole: Vec::new() }
     }
 }
 
@@ -58,10 +67,11 @@ impl Receiver {
         buffers: &mut Buffers,
         mut take: impl FnMut(&[u8]),
     ) -> Result<Received, Errno> {
-        let mut rooms = buffers.0.chunks_exact_mut(STRIDE);
-        let mut slices: [[IoSliceMut<'_>; 1]; BATCH] = std::array::from_fn(|_| {
-            let room = rooms.next().and_then(|room| room.get_mut(..DATAGRAM_MAX));
-            [IoSliceMut::new(room.unwrap_or_default())]
+        let Buffers { starts, rests, whole } = buffers;
+        let mut starts = starts.chunks_exact_mut(START_STRIDE).map(|room| &mut room[..START]);
+        let mut rests = rests.chunks_exact_mut(REST);
+        let mut slices: [[IoSliceMut<'_>; 2]; BATCH] = std::array::from_fn(|_| {
+            [starts.next(), rests.next()].map(|room| IoSliceMut::new(room.unwrap_or_default()))
         });
         let fd = socket.as_fd().as_raw_fd();
         let results = recvmmsg(fd, &mut self.headers, slices.iter_mut(), MsgFlags::MSG_DONTWAIT, None);
@@ -81,9 +91,18 @@ impl Receiver {
                     dropped = count;
                 }
             }
-            for datagram in message.iovs() {
-                take(if truncated { whole_lines(datagram) } else { datagram });
-            }
+            let mut parts = message.iovs();
+            let start = parts.next().unwrap_or_default();
+            let datagram = match parts.next() {
+                None | Some([]) => start,
+                Some(rest) => {
+                    whole.clear();
+                    whole.extend_from_slice(start);
+                    whole.extend_from_slice(rest);
+                    whole.as_slice()
+                }
+            };
+            take(if truncated { whole_lines(datagram) } else { datagram });
         }
         received.dropped = u64::from(dropped.wrapping_sub(self.dropped));
         self.dropped = dropped;
@@ -166,6 +185,21 @@ mod tests {
             (got, dropped) = (got + received.datagrams as u64, dropped + received.dropped);
         }
         assert_eq!(got + dropped, flood + 2);
+    }
+
+    #[test]
+    fn datagrams_of_any_length_are_whole() {
+        let (socket, sender) = udp();
+        let (mut receiver, mut buffers) = (Receiver::default(), Buffers::default());
+        for length in [0, 1, START - 1, START, START + 1, 10_000, 65_507, 3] {
+            let sent: Vec<u8> = (0..length).map(|at| (at % 251) as u8).collect();
+            sender.send(&sent).unwrap();
+            let mut seen = None;
+            let received =
+                receiver.receive(&socket, &mut buffers, |datagram| seen = Some(datagram.to_vec())).unwrap();
+            assert_eq!((received.datagrams, received.truncated), (1, 0), "{length}");
+            assert!(seen.as_ref() == Some(&sent), "{length}");
+        }
     }
 
     #[test]
