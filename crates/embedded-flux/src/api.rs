@@ -96,7 +96,12 @@ pub unsafe extern "C" fn flux_set_reactor(h: *mut Handle, r: *mut Reactor) -> c_
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn flux_aux_get(h: *mut Handle, name: *const c_char) -> *mut c_void {
-    let found = unsafe { (*h).aux_get(&CStr::from_ptr(name).to_owned()) };
+    let name = unsafe { CStr::from_ptr(name) };
+    let mut found = unsafe { (*h).aux_get(&name.to_owned()) };
+    // Where libflux keeps a handle's reactor.
+    if found.is_null() && name == c"flux::reactor" && unsafe { (*h).has_reactor() } {
+        found = unsafe { (*h).reactor() }.cast();
+    }
     if found.is_null() {
         set_errno(libc::ENOENT);
     }

@@ -211,6 +211,16 @@ impl Instance {
         Err(Error::Command { command: format!("{program} {}", arguments.join(" ")), said })
     }
 
+    /// The file of a program of this project.
+    pub fn program(&self, name: &str) -> std::path::PathBuf {
+        self.stage.program(name)
+    }
+
+    /// Runs a program of this project (an example of `flux-metrics`, say), as [`Instance::run`] does.
+    pub fn run_own(&self, rank: u32, program: &str, arguments: &[&str]) -> Result<String> {
+        self.run(rank, &self.stage.program(program).to_string_lossy(), arguments)
+    }
+
     /// Loads a module of this project on each of `ranks`.
     pub fn load(&self, ranks: impl IntoIterator<Item = u32>, module: &str, arguments: &[&str]) -> Result<()> {
         self.load_as(ranks, module, module, arguments)

@@ -21,6 +21,8 @@ const PACKAGES: &[&str] = &[
 ];
 /// The example modules of the crate `flux`.
 const EXAMPLES: &[&str] = &["hello", "panics"];
+/// The example programs of the crate `flux-metrics`.
+const PROGRAMS: &[&str] = &["push"];
 
 /// How artifacts are built.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -75,7 +77,8 @@ impl Stage {
         });
         run(&mut command, profile)?;
         let mut examples = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-        examples.current_dir(workspace_root()).args(["build", "--quiet", "--package", "flux", "--examples"]);
+        examples.current_dir(workspace_root()).args(["build", "--quiet", "--examples"]);
+        examples.args(["--package", "flux", "--package", "flux-metrics"]);
         run(&mut examples, profile)?;
 
         let target =
@@ -92,6 +95,9 @@ impl Stage {
         for example in EXAMPLES {
             let module = format!("{example}.so");
             place(&built.join("examples").join(format!("lib{module}")), &stage.folder.join(module))?;
+        }
+        for program in PROGRAMS {
+            place(&built.join("examples").join(program), &stage.program(program))?;
         }
         place_stats_agg(&built, &stage.folder)?;
         place(&built.join("libflux_core.so"), &stage.libflux())?;
@@ -127,7 +133,8 @@ impl Stage {
         place(from, to)
     }
 
-    pub(crate) fn program(&self, name: &str) -> PathBuf {
+    /// The file of a program.
+    pub fn program(&self, name: &str) -> PathBuf {
         self.folder.join(name)
     }
 

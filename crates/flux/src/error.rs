@@ -19,7 +19,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 impl Error {
     /// `errnum` as in `<errno.h>`; zero, which is no error, becomes `EIO`. A newline in `text` becomes a space: Flux
-    /// error strings are one line (RFC 6). One that echoes more than [`TEXT_MAX`] bytes is cut.
+    /// error strings are one line (RFC 6). One that echoes more than `TEXT_MAX` bytes is cut.
     pub fn new(errnum: i32, text: impl Into<String>) -> Self {
         let mut text = text.into().replace(['\n', '\r', '\0'], " ");
         if text.len() > TEXT_MAX {

@@ -105,6 +105,11 @@ impl Handle {
         (!value.is_null()).then(|| unsafe { CStr::from_ptr(value) }.to_string_lossy().into_owned())
     }
 
+    /// The same handle once more, for what ends with it.
+    pub(crate) fn again(&self) -> Self {
+        Handle { raw: self.raw, libflux: self.libflux, thread: PhantomData }
+    }
+
     /// An auxiliary item that is a string, such as the module's name under `flux::name`.
     pub(crate) fn aux_string(&self, name: &CStr) -> Option<String> {
         // SAFETY: a live handle and a C string.
@@ -196,6 +201,11 @@ impl Deref for Client {
 
 impl Drop for Client {
     fn drop(&mut self) {
+        self.say_last_words();
+        // Dropped from inside a call that uses it through a `WeakHandle`: it stays open.
+        if self.is_in_use() {
+            return;
+        }
         // SAFETY: opened by this client, and nothing that borrows from it can outlive it.
         unsafe { self.libflux.flux_close(self.raw()) };
     }

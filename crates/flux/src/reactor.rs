@@ -1,13 +1,14 @@
 //! Watchers: what a reactor calls, and when.
 
-use crate::boundary::{NoCancel, cancellation_point};
+use crate::boundary::NoCancel;
 use crate::error::{Error, Result};
 use crate::handle::Handle;
 use flux_sys::{Loaded, flux_reactor_t, flux_watcher_t};
 use std::cell::RefCell;
 use std::ffi::{c_int, c_void};
 use std::os::fd::RawFd;
-use std::ptr::{self, NonNull};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::ptr::NonNull;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -22,6 +23,10 @@ pub enum Interest {
 
 /// How soon a module that has nothing to do notices that its thread is to be cancelled.
 const CANCEL_PERIOD: Duration = Duration::from_secs(1);
+
+/// A watcher's callback through which a forced unwind may pass.
+pub(crate) type CancellationPoint =
+    unsafe extern "C-unwind" fn(*mut flux_reactor_t, *mut flux_watcher_t, c_int, *mut c_void);
 
 /// What a watcher calls. Shared, so that a watcher may be dropped from inside its own callback.
 struct Callback {
@@ -100,20 +105,21 @@ impl Watcher {
         Ok(Watcher { raw, libflux, _callback: callback })
     }
 
-    /// Cancellation points: at each turn of the reactor, and at least every [`CANCEL_PERIOD`].
-    pub(crate) fn cancellation(handle: &Handle) -> Result<[Self; 2]> {
+    /// Calls `point`, with the handle, at each turn of the reactor and at least every [`CANCEL_PERIOD`].
+    ///
+    /// # Safety
+    /// `point` may be called with the handle for as long as the watchers live.
+    pub(crate) unsafe fn cancellation(handle: &Handle, point: CancellationPoint) -> Result<[Self; 2]> {
         type Plain = unsafe extern "C" fn(*mut flux_reactor_t, *mut flux_watcher_t, c_int, *mut c_void);
-        type Unwinding =
-            unsafe extern "C-unwind" fn(*mut flux_reactor_t, *mut flux_watcher_t, c_int, *mut c_void);
         let (libflux, reactor) = (handle.libflux(), reactor_of(handle)?.as_ptr());
         // SAFETY: the same C calling convention; libev and libflux are C, through which a forced unwind passes.
-        let point = unsafe { std::mem::transmute::<Unwinding, Plain>(cancellation_point) };
-        let period = CANCEL_PERIOD.as_secs_f64();
-        // SAFETY: a live reactor, and a callback that looks at no argument.
+        let point = unsafe { std::mem::transmute::<CancellationPoint, Plain>(point) };
+        let (period, arg) = (CANCEL_PERIOD.as_secs_f64(), handle.raw().cast());
+        // SAFETY: a live reactor, and a callback that may be called with the handle.
         let (turn, timer) = unsafe {
             (
-                libflux.flux_prepare_watcher_create(reactor, Some(point), ptr::null_mut()),
-                libflux.flux_timer_watcher_create(reactor, period, period, Some(point), ptr::null_mut()),
+                libflux.flux_prepare_watcher_create(reactor, Some(point), arg),
+                libflux.flux_timer_watcher_create(reactor, period, period, Some(point), arg),
             )
         };
         let turn = Self::start(libflux, turn, "turn of the reactor", None)?;
@@ -149,6 +155,41 @@ impl Drop for Watcher {
         // SAFETY: live until here; a watcher holds a reference to its reactor, so this is right even after the
         // handle is closed.
         unsafe { self.libflux.flux_watcher_destroy(self.raw.as_ptr()) };
+    }
+}
+
+impl Handle {
+    /// Calls `body` `after` that time and, unless `repeat` is zero, every `repeat` from then on, from the handle's
+    /// reactor, which is made if there is none. A module uses [`Scope::timer`](crate::Scope::timer).
+    pub fn timer(
+        &self,
+        after: Duration,
+        repeat: Duration,
+        mut body: impl FnMut() + 'static,
+    ) -> Result<Watcher> {
+        Watcher::timer(self, after, repeat, move |_| {
+            // A panic must not cross into C; it has been written to standard error.
+            let _ = catch_unwind(AssertUnwindSafe(&mut body));
+        })
+    }
+
+    /// Runs the handle's reactor until [`Handle::stop`], or until nothing keeps it. Not for modules, whose reactor runs
+    /// already.
+    pub fn run(&self) -> Result<()> {
+        let reactor = reactor_of(self)?;
+        // SAFETY: the live reactor of a live handle.
+        match unsafe { self.libflux().flux_reactor_run(reactor.as_ptr(), 0) } {
+            0.. => Ok(()),
+            _ => Err(Error::last(self.libflux(), "running the reactor")),
+        }
+    }
+
+    /// Ends [`Handle::run`].
+    pub fn stop(&self) -> Result<()> {
+        let reactor = reactor_of(self)?;
+        // SAFETY: the live reactor of a live handle.
+        unsafe { self.libflux().flux_reactor_stop(reactor.as_ptr()) };
+        Ok(())
     }
 }
 

@@ -1,5 +1,6 @@
 //! Requests that we make.
 
+use crate::belongings::Use;
 use crate::boundary::NoCancel;
 use crate::error::{Error, Result, strerror};
 use crate::handle::{Handle, Node, c_string};
@@ -8,6 +9,7 @@ use serde_json::Value;
 use std::cell::{Cell, RefCell};
 use std::ffi::{CStr, c_void};
 use std::marker::PhantomData;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::{self, NonNull};
 use std::rc::{Rc, Weak};
 use std::time::Duration;
@@ -69,6 +71,23 @@ impl Handle {
     /// Sends a request that nobody answers: an error at the receiver stays unknown.
     pub fn tell(&self, topic: &str, payload: Payload<'_>, node: Node) -> Result<()> {
         Future::request(self, topic, payload, node, flux_sys::FLUX_RPC_NORESPONSE).map(drop)
+    }
+}
+
+impl Handle {
+    /// Sends a request; `continuation` gets the response from the handle's reactor, or `ETIMEDOUT` after `timeout`.
+    /// Drop what is returned before the handle: until then a request under way keeps libflux from closing it.
+    pub fn request(
+        &self,
+        topic: &str,
+        payload: Payload<'_>,
+        node: Node,
+        timeout: Option<Duration>,
+        continuation: impl FnOnce(Result<Reply>) + 'static,
+    ) -> Result<PendingRpc> {
+        let alive = self.alive()?;
+        let future = Future::request(self, topic, payload, node, 0)?;
+        PendingRpc::await_while(future, Alive::Handle(alive), timeout, continuation)
     }
 }
 
@@ -207,8 +226,23 @@ struct Pending {
     /// Taken by the callback or by the drop of [`PendingRpc`], whichever comes first.
     future: RefCell<Option<Future>>,
     continuation: Cell<Option<Continuation>>,
-    /// The module that asked. When it is gone, so may be the handle.
-    alive: Weak<()>,
+    /// Who asked. When it is gone, so may be the handle.
+    alive: Alive,
+}
+
+/// Whose end is the end of a request: a module's, or a handle's.
+enum Alive {
+    Module(Weak<()>),
+    Handle(Weak<Use>),
+}
+
+impl Alive {
+    fn is_gone(&self) -> bool {
+        match self {
+            Alive::Module(module) => module.strong_count() == 0,
+            Alive::Handle(handle) => handle.strong_count() == 0,
+        }
+    }
 }
 
 /// A request whose response will be handed to a callback; dropped before, the callback is never called.
@@ -225,11 +259,20 @@ impl PendingRpc {
         timeout: Option<Duration>,
         continuation: impl FnOnce(Result<Reply>) + 'static,
     ) -> Result<Self> {
+        Self::await_while(future, Alive::Module(Rc::downgrade(alive)), timeout, continuation)
+    }
+
+    fn await_while(
+        future: Future,
+        alive: Alive,
+        timeout: Option<Duration>,
+        continuation: impl FnOnce(Result<Reply>) + 'static,
+    ) -> Result<Self> {
         let (raw, libflux) = (future.raw, future.libflux);
         let pending = Rc::new(Pending {
             future: RefCell::new(Some(future)),
             continuation: Cell::new(Some(Box::new(continuation))),
-            alive: Rc::downgrade(alive),
+            alive,
         });
         let seconds = timeout.map_or(-1.0, |timeout| timeout.as_secs_f64());
         let arg = Rc::as_ptr(&pending).cast_mut().cast();
@@ -241,10 +284,24 @@ impl PendingRpc {
     }
 }
 
+impl PendingRpc {
+    /// Waits for the response instead, at most `timeout`; its callback is not called.
+    pub fn wait(self, timeout: Duration) -> Result<Reply> {
+        if self.pending.alive.is_gone() {
+            return Err(Error::new(libc::ESHUTDOWN, "the handle is closed"));
+        }
+        // Out of the cell, so that the callback finds nothing to do.
+        let future = self.pending.future.borrow_mut().take();
+        let future = future.ok_or_else(|| Error::new(libc::EALREADY, "the response has been handed over"))?;
+        future.wait(timeout)?;
+        future.reply()
+    }
+}
+
 impl Drop for PendingRpc {
     fn drop(&mut self) {
         let future = self.pending.future.borrow_mut().take();
-        if self.pending.alive.upgrade().is_none() {
+        if self.pending.alive.is_gone() {
             // Kept beyond its module, hence perhaps beyond the handle: leaked rather than freed twice.
             std::mem::forget(future);
         }
@@ -262,5 +319,6 @@ unsafe extern "C" fn ready(_: *mut flux_future_t, arg: *mut c_void) {
     };
     let Some(continuation) = pending.continuation.take() else { return };
     let Some(future) = pending.future.borrow_mut().take() else { return };
-    continuation(future.reply());
+    // What panics in a module is contained, counted and logged by the module; this is for everyone else.
+    let _ = catch_unwind(AssertUnwindSafe(|| continuation(future.reply())));
 }

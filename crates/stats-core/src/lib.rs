@@ -34,6 +34,7 @@
 //! assert_eq!(answer["ranks"]["covered"], "0-1");
 //! ```
 #![doc = include_str!("../docs/custody.md")]
+#![doc = include_str!("../docs/push.md")]
 #![forbid(unsafe_code)]
 
 mod amount;
@@ -43,9 +44,11 @@ mod flows;
 mod glob;
 mod history;
 mod idset;
+mod intake;
 mod marks;
 mod members;
 mod node;
+mod push;
 mod query;
 mod schedule;
 mod series;
@@ -60,12 +63,14 @@ pub use amount::Amount;
 pub use answer::{Number, Recent, Series, Values, Whose, series_text};
 pub use history::HISTORY_ERROR;
 pub use idset::{IdSet, ParseIdSetError};
+pub use intake::Intake;
 pub use members::{EXACT_BELOW, Members, STANDARD_ERROR};
 pub use node::{Audit, Events, Holding, MergeRefused, Node, NodeConfig, SendFailure, Transmit};
+pub use push::{Metric, PUSH_METRICS_MAX, PUSH_VERSION, Pushed, Refusal};
 pub use query::{By, Query, QueryError};
 pub use schedule::Now;
-pub use series::{Key, Kind, NAME_MAX, RESERVED, Refused, SeriesId, TAG_MAX, TAGS_MAX, Unit};
-pub use sketch::{RELATIVE_ERROR, Sketch};
+pub use series::{Key, Kind, NAME_MAX, RESERVED, Refused, SeriesId, TAG_MAX, TAGS_MAX, Unit, is_reserved};
+pub use sketch::{BUCKETS, RELATIVE_ERROR, Sketch, bucket};
 pub use steps::{Steps, framed};
 pub use value::{Samples, States};
 pub use wire::DecodeError;

@@ -173,6 +173,28 @@ impl Members {
         if matches!(self.0, Form::Hashes(_)) { 0.0 } else { STANDARD_ERROR }
     }
 
+    /// What is remembered of it, as hexadecimal digits: for formats that are text.
+    pub fn to_hex(&self) -> String {
+        let mut out = Writer::new();
+        self.encode(&mut out);
+        let digit = |nibble: u8| char::from_digit(nibble.into(), 16).unwrap_or('0');
+        out.into_bytes().iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
+    }
+
+    /// What [`Members::to_hex`] wrote.
+    pub fn from_hex(text: &str) -> Result<Self, DecodeError> {
+        let (pairs, rest) = text.as_bytes().as_chunks::<2>();
+        let digit = |byte: u8| char::from(byte).to_digit(16).map(|nibble| nibble as u8);
+        let byte = |&[high, low]: &[u8; 2]| Some((digit(high)? << 4) | digit(low)?);
+        let bytes: Option<Vec<u8>> = pairs.iter().map(byte).collect();
+        let bytes = bytes.filter(|_| rest.is_empty());
+        let bytes = bytes.ok_or(DecodeError::Malformed("expected pairs of hexadecimal digits"))?;
+        let mut from = Reader::new(&bytes);
+        let members = Members::decode(&mut from)?;
+        from.end()?;
+        Ok(members)
+    }
+
     pub(crate) fn encode(&self, out: &mut Writer) {
         match &self.0 {
             Form::Hashes(hashes) => {
@@ -331,7 +353,8 @@ mod tests {
             let left = union(&[&union(&[&x, &y]), &z]);
             prop_assert_eq!(bytes(&left), bytes(&union(&[&x, &union(&[&z, &y])])));
             prop_assert_eq!(union(&[&x, &x]), x.clone());
-            prop_assert_eq!(Members::decode(&mut Reader::new(&bytes(&left))).unwrap(), left);
+            prop_assert_eq!(&Members::decode(&mut Reader::new(&bytes(&left))).unwrap(), &left);
+            prop_assert_eq!(Members::from_hex(&left.to_hex()).unwrap(), left);
         }
     }
 }

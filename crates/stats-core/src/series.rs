@@ -2,6 +2,7 @@
 
 use crate::wire::{DecodeError, Reader, Writer};
 use indexmap::IndexSet;
+use std::collections::HashMap;
 
 /// The longest name, in bytes.
 pub const NAME_MAX: usize = 200;
@@ -95,6 +96,9 @@ pub enum Refused {
     /// The catalog is full.
     #[error("the limit of {0} series (max-series) is reached")]
     Full(usize),
+    /// The room for what is pushed is taken, as far as this source may take it.
+    #[error("the share of {0:?} in the series that may be pushed is used up (max-series)")]
+    Share(String),
 }
 
 impl Key {
@@ -130,6 +134,15 @@ impl Key {
     /// The unit.
     pub fn unit(&self) -> Unit {
         self.unit
+    }
+
+    /// Whose series it is, where it was pushed: the first part of its name. `None`: the service's own, for which room
+    /// is kept. (Those that name a `prefix` are as many as the prefixes that others think of: they are not.)
+    fn source(&self) -> Option<&str> {
+        if !is_reserved(&self.name) {
+            return Some(prefix(&self.name));
+        }
+        self.tags.iter().any(|(key, _)| key == PREFIX_TAG).then_some(PREFIX_TAG)
     }
 
     pub(crate) fn encode(&self, out: &mut Writer) {
@@ -169,6 +182,19 @@ impl Key {
     }
 }
 
+/// The tag that says whose series were refused.
+pub(crate) const PREFIX_TAG: &str = "prefix";
+
+/// Whether a name is the service's own.
+pub fn is_reserved(name: &str) -> bool {
+    RESERVED.iter().any(|prefix| name.starts_with(prefix))
+}
+
+/// The first part of a dotted name.
+pub(crate) fn prefix(name: &str) -> &str {
+    name.split('.').next().unwrap_or_default()
+}
+
 fn valid_name(name: &str) -> bool {
     let valid = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-' | b'.');
     name.len() <= NAME_MAX && name.bytes().all(valid) && name.split('.').all(|part| !part.is_empty())
@@ -180,8 +206,6 @@ pub struct SeriesId(u32);
 
 /// Bits that hold the position among the series of one kind.
 const POSITION_BITS: u32 = 30;
-/// This part of a catalog's room is for the service's own series alone, so that nothing pushed can crowd them out.
-const RESERVE: usize = 8;
 /// More series than this no catalog holds.
 const CATALOG_MAX: usize = 1 << POSITION_BITS;
 
@@ -201,6 +225,11 @@ impl SeriesId {
 }
 
 /// The series that a node knows, numbered in the order in which it met them.
+///
+/// Three quarters of it may be filled by what is pushed, so that there is room for the service's own series whatever
+/// others do. Of that, a source (the first part of a name) may have [`SHARE`] times what is still free: the dynamic
+/// thresholds of Choudhury and Hahne ("Dynamic queue length thresholds for shared-memory packet switches", 1998). A
+/// source alone gets most of the room, and yet there is always some for another.
 #[derive(Debug, Default)]
 pub(crate) struct Catalog {
     keys: IndexSet<Key>,
@@ -209,7 +238,13 @@ pub(crate) struct Catalog {
     /// The number of each, by kind and position.
     numbers: [Vec<u32>; 4],
     max: usize,
+    /// How many are pushed, and how many of each source.
+    pushed: usize,
+    sources: HashMap<Box<str>, usize>,
 }
+
+/// How many times the free room a source may have: alone, three quarters of all room.
+const SHARE: usize = 3;
 
 impl Catalog {
     pub(crate) fn new(max: usize) -> Self {
@@ -224,10 +259,31 @@ impl Catalog {
         if let Some(number) = self.keys.get_index_of(&key) {
             return Ok(self.ids[number]);
         }
-        let own = RESERVED.iter().any(|prefix| key.name.starts_with(prefix));
-        let room = if own { self.max } else { self.max - self.max / RESERVE };
-        let number = u32::try_from(self.ids.len()).ok().filter(|_| self.ids.len() < room);
+        if let Some(source) = key.source() {
+            let free = (self.max - self.max / 4).saturating_sub(self.pushed);
+            let has = self.sources.get(source).copied().unwrap_or(0);
+            if has >= free.saturating_mul(SHARE) {
+                return Err(Refused::Share(source.to_owned()));
+            }
+        }
+        self.add(key)
+    }
+
+    /// As [`Catalog::declare`], for what an earlier catalog held.
+    pub(crate) fn restore(&mut self, key: Key) -> Result<SeriesId, Refused> {
+        self.find(&key).map_or_else(|| self.add(key), Ok)
+    }
+
+    fn add(&mut self, key: Key) -> Result<SeriesId, Refused> {
+        let number = u32::try_from(self.ids.len()).ok().filter(|_| self.ids.len() < self.max);
         let number = number.ok_or(Refused::Full(self.max))?;
+        if let Some(source) = key.source() {
+            self.pushed += 1;
+            match self.sources.get_mut(source) {
+                Some(has) => *has += 1,
+                None => drop(self.sources.insert(source.into(), 1)),
+            }
+        }
         let kind = key.kind;
         let of_kind = &mut self.numbers[usize::from(kind.number())];
         let id = SeriesId::new(kind, of_kind.len() as u32);
@@ -289,17 +345,36 @@ mod tests {
     fn a_full_catalog_refuses_new_series_and_keeps_old_ones() {
         let mut catalog = Catalog::new(1);
         let key = |name| Key::new(name, &[], Kind::Counter, Unit::None).unwrap();
-        let id = catalog.declare(key("a")).unwrap();
-        assert_eq!(catalog.declare(key("b")), Err(Refused::Full(1)));
-        assert_eq!(catalog.declare(key("a")), Ok(id));
+        let id = catalog.declare(key("modules.a")).unwrap();
+        assert_eq!(catalog.declare(key("modules.b")), Err(Refused::Full(1)));
+        assert_eq!(catalog.declare(key("modules.a")), Ok(id));
     }
 
     #[test]
-    fn the_service_s_own_series_have_room_that_others_cannot_take() {
-        let mut catalog = Catalog::new(80);
-        let key = |name: String| Key::new(&name, &[], Kind::Counter, Unit::None).unwrap();
-        let pushed = (0..100).filter(|number| catalog.declare(key(format!("app.{number}"))).is_ok()).count();
-        let own = (0..100).filter(|number| catalog.declare(key(format!("modules.{number}"))).is_ok()).count();
-        assert_eq!((pushed, own), (70, 10));
+    fn a_runaway_source_leaves_room_for_the_service_and_for_others() {
+        let mut catalog = Catalog::new(400);
+        let key = |name: &str| Key::new(name, &[], Kind::Counter, Unit::None).unwrap();
+        let mut runaway = |source: &str| {
+            (0..1000).filter(|n| catalog.declare(key(&format!("{source}.n{n}"))).is_ok()).count()
+        };
+        assert_eq!(runaway("a"), 225);
+        assert_eq!(runaway("a"), 225, "what it has it keeps");
+        assert_eq!([runaway("b"), runaway("c")], [57, 14]);
+        // Many sources of one series each are many sources.
+        let singles = (0..1000).filter(|n| catalog.declare(key(&format!("s{n}"))).is_ok()).count();
+        assert!((1..=4).contains(&singles), "{singles}");
+        assert_eq!(catalog.declare(key("a.more")), Err(Refused::Share("a".to_owned())));
+        let own = (0..1000).filter(|n| catalog.declare(key(&format!("modules.n{n}"))).is_ok()).count();
+        assert_eq!(own + catalog.pushed, 400);
+        assert!(own >= 100);
+    }
+
+    #[test]
+    fn what_names_prefixes_of_others_is_no_series_of_the_service_s_own() {
+        let refused = |tags: &[(&str, &str)]| {
+            Key::new("stats-agg.refused", tags, Kind::Counter, Unit::None).unwrap().source().is_some()
+        };
+        assert!(!refused(&[]));
+        assert!(refused(&[(PREFIX_TAG, "a")]));
     }
 }

@@ -19,7 +19,7 @@ const EXACT: u64 = 128;
 /// Buckets in each doubling above.
 const PER_DOUBLING: usize = 64;
 /// All buckets of 64-bit samples: 128 and 57 doublings.
-const BUCKETS: usize = 128 + 57 * PER_DOUBLING;
+pub const BUCKETS: usize = 128 + 57 * PER_DOUBLING;
 /// Up to so many different buckets are kept as a list; more as a range of counts. What decides is what a sketch
 /// holds, not how it came to hold it.
 const LIST_MAX: usize = 64;
@@ -45,7 +45,10 @@ impl Default for Sketch {
     }
 }
 
-fn bucket(sample: u64) -> usize {
+/// The bucket of a sample: the sample itself below 128; above, 64 buckets for each doubling. For aggregators elsewhere
+/// that count by the same buckets.
+#[inline]
+pub fn bucket(sample: u64) -> usize {
     if sample < EXACT {
         return sample as usize;
     }
@@ -75,7 +78,7 @@ impl Sketch {
         }
     }
 
-    fn add_to(&mut self, bucket: usize, times: u64) {
+    pub(crate) fn add_to(&mut self, bucket: usize, times: u64) {
         self.total = self.total.saturating_add(times);
         match &mut self.counts {
             Counts::List(list) => match list.binary_search_by_key(&(bucket as u16), |&(bucket, _)| bucket) {
@@ -137,7 +140,7 @@ impl Sketch {
     }
 
     /// Buckets that are not empty, ascending.
-    fn entries(&self) -> impl Iterator<Item = (usize, u64)> + '_ {
+    pub(crate) fn entries(&self) -> impl Iterator<Item = (usize, u64)> + '_ {
         let (list, first, counts): (&[_], _, &[_]) = match &self.counts {
             Counts::List(list) => (list, 0, &[]),
             Counts::Range { first, counts } => (&[], *first, counts),

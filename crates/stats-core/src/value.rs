@@ -4,7 +4,7 @@
 
 use crate::amount::Amount;
 use crate::history::{code, decode};
-use crate::sketch::Sketch;
+use crate::sketch::{BUCKETS, Sketch, bucket};
 use crate::wire::{DecodeError, Reader, Writer};
 
 /// Samples: how many, their sum and sum of squares, the extremes, and the distribution. Samples are whole numbers of
@@ -33,6 +33,41 @@ impl Samples {
         let square = sample_wide.saturating_mul(sample_wide);
         self.sum_of_squares = self.sum_of_squares.saturating_add(square.saturating_mul(times_wide));
         self.sketch.add(sample, times);
+    }
+
+    /// What was counted elsewhere, by the same buckets (of which each is named once). `None`: it contradicts itself.
+    pub fn from_buckets(
+        buckets: &[(usize, u64)],
+        sums: (u128, u128),
+        (min, max): (u64, u64),
+    ) -> Option<Self> {
+        let mut sketch = Sketch::default();
+        let mut count = 0_u64;
+        for &(at, times) in buckets {
+            count = count.checked_add(times).filter(|_| at < BUCKETS && times > 0)?;
+            sketch.add_to(at, times);
+        }
+        let ends = [buckets.iter().map(|&(at, _)| at).min()?, buckets.iter().map(|&(at, _)| at).max()?];
+        let (sum, sum_of_squares) = sums;
+        let (many, low, high) = (u128::from(count), u128::from(min), u128::from(max));
+        let within = |sum: u128, low: u128, high: u128| {
+            many.saturating_mul(low) <= sum && sum <= many.saturating_mul(high)
+        };
+        let sound = ends == [bucket(min), bucket(max)]
+            && sketch.entries().count() == buckets.len()
+            && within(sum, low, high)
+            && within(sum_of_squares, low * low, high * high);
+        sound.then_some(Samples { count, sum, sum_of_squares, min, max, sketch })
+    }
+
+    /// The counts by [`bucket`], ascending.
+    pub fn buckets(&self) -> impl Iterator<Item = (usize, u64)> + '_ {
+        self.sketch.entries()
+    }
+
+    /// The sum of their squares.
+    pub fn sum_of_squares(&self) -> u128 {
+        self.sum_of_squares
     }
 
     fn extremes(&mut self, first: bool, min: u64, max: u64) {
@@ -178,22 +213,31 @@ pub struct States {
     pub min: (Amount, u32),
     /// The greatest, and its rank; of two equal ones the lower.
     pub max: (Amount, u32),
+    /// When the greatest came about, where its rank says so: seconds since 1970. 0: unknown.
+    pub max_time_s: u64,
 }
 
 impl States {
     /// One rank's state.
     pub fn of(value: Amount, rank: u32) -> Self {
-        States { count: 1, sum: value, min: (value, rank), max: (value, rank) }
+        States { count: 1, sum: value, min: (value, rank), max: (value, rank), max_time_s: 0 }
+    }
+
+    /// With the time at which it came about.
+    pub(crate) fn since(self, time_s: u64) -> Self {
+        States { max_time_s: time_s, ..self }
     }
 
     /// These and `other`'s.
     pub fn merged(self, other: States) -> Self {
-        let later = |a: (Amount, u32), b: (Amount, u32)| b.0 > a.0 || (b.0 == a.0 && b.1 < a.1);
+        let order = |s: &States| (s.max.0, std::cmp::Reverse(s.max.1), s.max_time_s);
+        let greater = if order(&other) > order(&self) { other } else { self };
         States {
             count: self.count.saturating_add(other.count),
             sum: self.sum.plus(other.sum),
             min: self.min.min(other.min),
-            max: if later(self.max, other.max) { other.max } else { self.max },
+            max: greater.max,
+            max_time_s: greater.max_time_s,
         }
     }
 
@@ -201,6 +245,7 @@ impl States {
         out.uint(self.count);
         self.max.0.encode(out);
         out.uint(u64::from(self.max.1));
+        out.uint(self.max_time_s);
         if self.count > 1 {
             self.sum.encode(out);
             self.min.0.encode(out);
@@ -215,11 +260,12 @@ impl States {
             return Ok(None);
         }
         let max = (Amount::decode(from)?, from.u32()?);
+        let max_time_s = from.uint()?;
         if count == 1 {
-            return Ok(Some(States::of(max.0, max.1)));
+            return Ok(Some(States::of(max.0, max.1).since(max_time_s)));
         }
         let (sum, min) = (Amount::decode(from)?, (Amount::decode(from)?, from.u32()?));
-        Ok(Some(States { count, sum, min, max }))
+        Ok(Some(States { count, sum, min, max, max_time_s }))
     }
 }
 
@@ -237,13 +283,36 @@ mod tests {
     }
 
     fn states() -> impl Strategy<Value = States> {
-        (any::<i32>(), 0_u32..8).prop_map(|(value, rank)| States::of(Amount::whole(i128::from(value)), rank))
+        (-2_i128..3, 0_u32..3, 0_u64..3)
+            .prop_map(|(value, rank, time_s)| States::of(Amount::whole(value), rank).since(time_s))
     }
 
     fn bytes(samples: &Samples) -> Vec<u8> {
         let mut out = Writer::new();
         samples.encode(&mut out);
         out.into_bytes()
+    }
+
+    #[test]
+    fn samples_counted_elsewhere_must_agree_with_themselves() {
+        let whole = |buckets: &[(usize, u64)], sums, ends| Samples::from_buckets(buckets, sums, ends);
+        let mut samples = Samples::default();
+        [3, 3, 1000].iter().for_each(|&sample| samples.add(sample, 1));
+        let at = [(3, 2), (bucket(1000), 1)];
+        assert_eq!(whole(&at, (1006, 1_000_018), (3, 1000)), Some(samples));
+        for bad in [
+            whole(&[], (0, 0), (0, 0)),
+            whole(&at, (1006, 1_000_018), (3, 2000)),
+            whole(&at, (1006, 1_000_018), (4, 1000)),
+            whole(&at, (5, 1_000_018), (3, 1000)),
+            whole(&at, (1006, u128::MAX), (3, 1000)),
+            whole(&[(3, 2), (3, 1), (bucket(1000), 1)], (1009, 1_000_027), (3, 1000)),
+            whole(&[(3, 0), (bucket(1000), 1)], (1000, 1_000_000), (3, 1000)),
+            whole(&[(BUCKETS, 1)], (u128::from(u64::MAX), u128::MAX), (u64::MAX, u64::MAX)),
+            whole(&[(3, u64::MAX), (4, 1)], (0, 0), (3, 4)),
+        ] {
+            assert_eq!(bad, None);
+        }
     }
 
     proptest! {
@@ -258,6 +327,11 @@ mod tests {
             let right = sum(&[&a, &sum(&[&c, &b])]);
             prop_assert_eq!(bytes(&left), bytes(&right));
             prop_assert_eq!(sum(&[&a, &Samples::default()]), a.clone());
+            if let Some(ends) = left.range() {
+                let buckets: Vec<_> = left.buckets().collect();
+                let sums = (left.sum(), left.sum_of_squares());
+                prop_assert_eq!(Samples::from_buckets(&buckets, sums, ends), Some(left.clone()));
+            }
             prop_assert_eq!(Samples::decode(&mut Reader::new(&bytes(&left))).unwrap(), left);
         }
 

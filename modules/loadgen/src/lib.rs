@@ -6,10 +6,12 @@
 //! | `busy=` | time of work in each wakeup (FSD) | 0 |
 //! | `block=` | time in a synchronous RPC in each wakeup (FSD) | 0 |
 //! | `holder=` | the service that answers that RPC: this module, loaded a second time under that name | `holder` |
+//! | `push=` | in each wakeup, add so much to the counter `loadgen.pushed`, and record a sample in `loadgen.beat_s` | 0 |
 //! | `spin=` | once, in a wakeup right after the load, work for so long (FSD) | 0 |
 //!
 //! `NAME.stats-get` says what it did, by its own clock: `{"wakeups":…,"busy_s":…,"blocked_s":…,"spun_s":…,
-//! "errors":…}`. `NAME.hold {"seconds":s}` is answered after that time. `NAME.panic` panics in its handler.
+//! "pushed":…,"errors":…}`. `NAME.hold {"seconds":s}` is answered after that time. `NAME.panic` panics in its handler.
+//! `NAME.stop` ends its wakeups, delivers what it pushed, and answers as `stats-get` does (an error: not delivered yet).
 //!
 //! ```sh
 //! flux module load loadgen.so rate=100 busy=2ms
@@ -20,6 +22,7 @@
 use flux::{
     Answer, Error, KeptRequest, Level, Method, Module, Node, Payload, Request, Scope, Watcher, parse_duration,
 };
+use flux_metrics::{Counter, Metrics, Timer};
 use serde_json::json;
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -28,6 +31,8 @@ use std::time::{Duration, Instant};
 const RATE_MAX: f64 = 10_000.0;
 /// The longest that `hold` holds.
 const HOLD_MAX: Duration = Duration::from_secs(60);
+/// How long a stop waits for what was pushed to be delivered.
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(2);
 /// What the holder may add to `block` before the wait is given up.
 const HOLDER_SLACK: Duration = Duration::from_secs(5);
 
@@ -38,12 +43,14 @@ struct Plan {
     block: Duration,
     holder: String,
     spin: Duration,
+    push: u32,
 }
 
 impl Plan {
     fn parse(arguments: &[String]) -> Result<Self, Error> {
         let zero = Duration::ZERO;
-        let mut plan = Plan { interval: None, busy: zero, block: zero, holder: "holder".into(), spin: zero };
+        let holder = "holder".into();
+        let mut plan = Plan { interval: None, busy: zero, block: zero, holder, spin: zero, push: 0 };
         for argument in arguments {
             let (key, value) = argument.split_once('=').unwrap_or((argument, ""));
             match key {
@@ -52,8 +59,9 @@ impl Plan {
                 "block" => plan.block = parse_duration(key, value)?,
                 "holder" if !value.is_empty() => plan.holder = value.to_owned(),
                 "spin" => plan.spin = parse_duration(key, value)?,
+                "push" => plan.push = count(value)?,
                 _ => {
-                    let allowed = "rate=N, busy=TIME, block=TIME, holder=SERVICE, spin=TIME";
+                    let allowed = "rate=N, busy=TIME, block=TIME, holder=SERVICE, spin=TIME, push=N";
                     return Err(Error::invalid(format!("{argument}: unknown argument; allowed: {allowed}")));
                 }
             }
@@ -70,23 +78,44 @@ fn interval(value: &str) -> Result<Option<Duration>, Error> {
     }
 }
 
+fn count(value: &str) -> Result<u32, Error> {
+    let bad = || Error::invalid(format!("push={value}: expected a whole number, 0 to {}", u32::MAX));
+    value.parse().map_err(|_| bad())
+}
+
 #[derive(Default)]
 struct Done {
     wakeups: u64,
     busy: Duration,
     blocked: Duration,
     spun: Duration,
+    pushed: u64,
     errors: u64,
 }
 
 struct Loadgen {
     plan: Plan,
     done: Done,
-    _beat: Option<Watcher>,
+    pushes: Option<Pushes>,
+    beat: Option<Watcher>,
     _spin: Option<Watcher>,
     /// Requests being held, by number, with the timer that will answer each.
     held: HashMap<u64, (KeptRequest, Watcher)>,
     holds: u64,
+}
+
+/// What is pushed, and by what.
+struct Pushes {
+    metrics: Metrics,
+    pushed: Counter,
+    beats: Timer,
+}
+
+impl Pushes {
+    fn new(scope: &Scope<Loadgen>) -> Result<Self, Error> {
+        let metrics = Metrics::of(scope)?.prefixed("loadgen")?;
+        Ok(Pushes { pushed: metrics.counter("pushed")?, beats: metrics.timer("beat_s")?, metrics })
+    }
 }
 
 /// Works for `time`: the loop neither sleeps nor calls the kernel (the clock is read in user space).
@@ -101,6 +130,12 @@ fn work(time: Duration) -> Duration {
 impl Loadgen {
     fn on_beat(&mut self, scope: &Scope<Self>) {
         self.done.wakeups += 1;
+        let beat = self.pushes.as_ref().map(|pushes| pushes.beats.clone());
+        let _timing = beat.as_ref().map(Timer::start);
+        if let Some(pushes) = &self.pushes {
+            pushes.pushed.add(self.plan.push.into());
+            self.done.pushed += u64::from(self.plan.push);
+        }
         if !self.plan.busy.is_zero() {
             self.done.busy += work(self.plan.busy);
         }
@@ -143,12 +178,21 @@ impl Loadgen {
         Ok(Answer::Later)
     }
 
+    fn stop(&mut self, scope: &Scope<Self>, request: &Request<'_>) -> Result<Answer, Error> {
+        self.beat = None;
+        if let Some(pushes) = &self.pushes {
+            pushes.metrics.flush(FLUSH_TIMEOUT)?;
+        }
+        self.stats_get(scope, request)
+    }
+
     fn stats_get(&mut self, _scope: &Scope<Self>, _request: &Request<'_>) -> Result<Answer, Error> {
         Ok(Answer::json(json!({
             "wakeups": self.done.wakeups,
             "busy_s": self.done.busy.as_secs_f64(),
             "blocked_s": self.done.blocked.as_secs_f64(),
             "spun_s": self.done.spun.as_secs_f64(),
+            "pushed": self.done.pushed,
             "errors": self.done.errors,
         })))
     }
@@ -169,14 +213,16 @@ impl Module for Loadgen {
             })
         });
         let spin = spin.transpose()?;
+        let pushes = (plan.push > 0).then(|| Pushes::new(scope)).transpose()?;
         let (done, held) = (Done::default(), HashMap::new());
-        Ok(Loadgen { plan, done, _beat: beat, _spin: spin, held, holds: 0 })
+        Ok(Loadgen { plan, done, pushes, beat, _spin: spin, held, holds: 0 })
     }
 
     fn methods() -> Vec<Method<Self>> {
         vec![
             Method::request("hold", Self::hold),
             Method::request("stats-get", Self::stats_get),
+            Method::request("stop", Self::stop),
             Method::request("panic", Self::panic),
         ]
     }
@@ -194,10 +240,10 @@ mod tests {
 
     #[test]
     fn a_plan_is_what_its_arguments_say() {
-        let plan = parse(&["rate=100", "busy=2ms", "block=1ms", "holder=h2", "spin=3s"]).unwrap();
+        let plan = parse(&["rate=100", "busy=2ms", "block=1ms", "holder=h2", "spin=3s", "push=7"]).unwrap();
         let ms = Duration::from_millis;
-        let wanted =
-            Plan { interval: Some(ms(10)), busy: ms(2), block: ms(1), holder: "h2".into(), spin: ms(3000) };
+        let (interval, holder) = (Some(ms(10)), "h2".into());
+        let wanted = Plan { interval, busy: ms(2), block: ms(1), holder, spin: ms(3000), push: 7 };
         assert_eq!(plan, wanted);
     }
 
@@ -207,6 +253,7 @@ mod tests {
             ("rate=x", "rate=x: expected wakeups a second"),
             ("rate=-1", "rate=-1: expected"),
             ("rate=NaN", "rate=NaN: expected"),
+            ("push=-1", "push=-1: expected a whole number"),
             ("busy=fast", "busy=fast: expected a duration"),
             ("nonsense=1", "nonsense=1: unknown argument; allowed: rate=N"),
             ("holder=", "holder=: unknown argument"),

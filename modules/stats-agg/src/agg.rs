@@ -3,6 +3,7 @@
 use crate::ancestors::Ancestors;
 use crate::config::{Config, ProbeMode};
 use crate::custody::{CustodyFile, Left};
+use crate::left::{joined, split};
 use crate::measure::Measure;
 use crate::methods;
 use crate::questions::Questions;
@@ -10,7 +11,7 @@ use crate::stall::Notice;
 use crate::statsd::Statsd;
 use flux::{Error, Level, Method, Module, Node as To, Payload, PendingRpc, Scope, Watcher};
 use serde_json::Value;
-use stats_core::{Node, NodeConfig, Now};
+use stats_core::{DecodeError, Intake, Node, NodeConfig, Now};
 use stats_probe::{Mode, Options, Probe, thread_cpu_ns};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -26,6 +27,7 @@ pub(crate) struct StatsAgg {
     pub(crate) config: Config,
     arguments: Vec<String>,
     pub(crate) node: Node,
+    pub(crate) intake: Intake,
     pub(crate) ancestors: Ancestors,
     pub(crate) measure: Measure,
     pub(crate) statsd: Statsd,
@@ -75,6 +77,7 @@ impl StatsAgg {
         if now.mono_ns >= self.node.next_deadline_ns() {
             self.record(scope);
             self.note_busy();
+            self.intake.expire(&mut self.node, now);
             self.node.tick(self.now());
             self.transmit(scope);
             self.ask_around(scope);
@@ -93,7 +96,8 @@ impl StatsAgg {
     /// Records what was measured since the last time.
     fn record(&mut self, scope: &Scope<Self>) {
         let (panics, streams) = (scope.panics(), self.questions.open_streams());
-        for notice in self.measure.record(&mut self.node, panics, streams, self.config.stall) {
+        let (stall, wall_ns) = (self.config.stall, self.now().wall_ns);
+        for notice in self.measure.record(&mut self.node, panics, streams, stall, wall_ns) {
             log_stall(scope, notice);
         }
         self.statsd.record(scope, &mut self.node);
@@ -112,6 +116,7 @@ impl StatsAgg {
             self.ask_for_modules(scope);
         }
         self.node.reconfigure(config.period, config.max_series, self.now());
+        self.intake.set_ttl(config.ttl);
         if config.history != self.config.history {
             self.node.set_history(config.history);
         }
@@ -130,6 +135,10 @@ impl StatsAgg {
             let text = format!("probe=attach is not possible here ({why}): falling back to probe=proc");
             scope.log(Level::Info, &text);
         }
+        if self.measure.blocked_unavailable() {
+            let text = "blocked_s is not known here: libflux runs its nested reactors past its GOT; sleep_s holds both";
+            scope.log(Level::Info, text);
+        }
         if let Some(why) = self.measure.slots_private() {
             scope
                 .log(Level::Info, &format!("flux stats peek will not find this broker by its rundir: {why}"));
@@ -138,8 +147,9 @@ impl StatsAgg {
 
     fn leave_custody(&mut self, scope: &Scope<Self>) {
         let Some(custody) = self.custody.take() else { return };
+        let left = joined(&self.node.save(), &self.intake.save(&self.node, self.now()));
         let path = custody.path();
-        match custody.leave(&self.node.save()) {
+        match custody.leave(&left) {
             Ok(Left::InFile) => {}
             Ok(Left::InMemory(error)) => {
                 let text = format!("totals and unsent batches are kept in memory: {path}: {error}");
@@ -246,13 +256,21 @@ impl Module for StatsAgg {
         let started = Instant::now();
         let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let now = Now { mono_ns: 0, wall_ns: u64::try_from(wall.as_nanos()).unwrap_or(0) };
-        let restored = left.and_then(|bytes| {
-            let restored = Node::restore(node_config.clone(), now, &bytes);
-            restored
-                .inspect_err(|e| scope.log(Level::Err, &format!("what an earlier load left is lost: {e}")))
-                .ok()
+        let lost = |error: &DecodeError| {
+            scope.log(Level::Err, &format!("what an earlier load left is lost: {error}"));
+        };
+        let left = left.as_deref().and_then(|left| {
+            if split(left).is_none() {
+                lost(&DecodeError::Truncated);
+            }
+            split(left)
         });
-        let node = restored.unwrap_or_else(|| Node::new(node_config, now));
+        let restored =
+            left.and_then(|(left, _)| Node::restore(node_config.clone(), now, left).inspect_err(lost).ok());
+        let mut node = restored.unwrap_or_else(|| Node::new(node_config, now));
+        let remembered = left
+            .and_then(|(_, left)| Intake::restore(config.ttl, &mut node, now, left).inspect_err(lost).ok());
+        let intake = remembered.unwrap_or_else(|| Intake::new(config.ttl));
 
         let mut agg = StatsAgg {
             measure: Measure::new(start_probe(scope, config.probe)),
@@ -260,6 +278,7 @@ impl Module for StatsAgg {
             config,
             arguments: arguments.to_vec(),
             node,
+            intake,
             ancestors: Ancestors::new(rank, level, scope.attribute("tbon.topo").as_deref()),
             custody,
             started,

@@ -65,7 +65,7 @@ pub(crate) struct Config {
     pub(crate) statsd: Vec<Address>,
     /// Tags that a pushed series may have.
     pub(crate) max_tags: usize,
-    /// How long a pushed series of a job may be idle.
+    /// How long what is pushed may be idle: a gauge, and all series of a job (the tag `jobid`).
     pub(crate) ttl: Duration,
     /// Whether others than the instance owner may query.
     pub(crate) guest_query: bool,
@@ -255,6 +255,7 @@ mod tests {
             ("ttl=0s", "ttl=0s: expected a duration from 1s"),
             ("stall=0", "stall=0: expected a duration from 0.1s to 86400s"),
             ("history=2d", "history=2d: expected a duration from 0s to 86400s"),
+            ("ttl=0.5", "ttl=0.5: expected a duration from 1s to 2592000s"),
         ] {
             let error = with(json!({}), &[word]).unwrap_err().to_string();
             assert!(error.starts_with(said), "{word}: {error}");

@@ -14,7 +14,7 @@ use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::PathBuf;
 
 /// The first line, with the broker that wrote the rest.
-const HEADER: &str = "flux-stats custody 1";
+const HEADER: &str = "flux-stats custody 2";
 /// What a file may hold: a guard against taking something else for one.
 const BYTES_MAX: u64 = 1 << 30;
 

@@ -41,6 +41,14 @@ impl StatsAgg {
         Err(Error::new(libc::EPERM, "only the instance owner may ask (guest-query=true opens it to guests)"))
     }
 
+    /// What a handle has gathered. While unloading it is taken like before: what is not sent any more is left to the
+    /// next load.
+    fn push(&mut self, _scope: &Scope<Self>, request: &Request<'_>) -> Result<Answer, Error> {
+        let (now, payload) = (self.now(), request.json()?);
+        let receipt = self.intake.take(&mut self.node, now, payload);
+        receipt.map(Answer::Json).map_err(|refusal| Error::invalid(refusal.to_string()))
+    }
+
     /// A batch from below.
     fn merge(&mut self, scope: &Scope<Self>, request: &Request<'_>) -> Result<Answer, Error> {
         let merged = self.node.handle_merge(self.now(), request.raw()?);
@@ -94,6 +102,7 @@ pub(crate) fn table() -> Vec<Method<StatsAgg>> {
         Method::request("query", StatsAgg::query).allow(Role::User),
         Method::request("disconnect", StatsAgg::disconnect).allow(Role::User),
         Method::request("cancel", StatsAgg::cancel).allow(Role::User),
+        Method::request("push", StatsAgg::push),
         Method::request("merge", StatsAgg::merge),
         Method::request("stats-clear", StatsAgg::clear_request),
         Method::event("stats-clear", StatsAgg::clear_event),

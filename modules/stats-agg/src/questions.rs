@@ -58,7 +58,8 @@ struct Question {
 }
 
 enum Asker {
-    Once(KeptRequest),
+    /// A streaming request that wants but one answer is told that there is no more (RFC 6).
+    Once { request: KeptRequest, streaming: bool },
     /// One of the streams.
     Stream(u64),
 }
@@ -101,12 +102,18 @@ impl Question {
     }
 }
 
+impl Asker {
+    fn once(scope: &Scope<StatsAgg>, request: &Request<'_>) -> Result<Self, Error> {
+        Ok(Asker::Once { request: scope.keep(request)?, streaming: request.is_streaming() })
+    }
+}
+
 impl StatsAgg {
     /// The merged tree of this rank's subtree.
     pub(crate) fn ask_tree(&mut self, scope: &Scope<Self>, request: &Request<'_>) -> Result<Answer, Error> {
         self.check_room()?;
         let steps = Steps::tree(&self.node);
-        self.begin(scope, Asker::Once(scope.keep(request)?), Value::Null, Some(steps), None);
+        self.begin(scope, Asker::once(scope, request)?, Value::Null, Some(steps), None);
         Ok(Answer::Later)
     }
 
@@ -119,7 +126,7 @@ impl StatsAgg {
             keys.remove("stream");
         }
         if !query.stream() {
-            self.answer(scope, Asker::Once(scope.keep(request)?), query, payload, request.from_owner());
+            self.answer(scope, Asker::once(scope, request)?, query, payload, request.from_owner());
             return Ok(Answer::Later);
         }
         if !request.is_streaming() {
@@ -245,13 +252,16 @@ impl StatsAgg {
         gather: Option<Gather>,
     ) {
         self.questions.numbers += 1;
+        let number = self.questions.numbers;
         let question = Question { to, frame, steps, gather, parts: BTreeMap::new(), bytes: 0 };
-        self.questions.under_way.insert(self.questions.numbers, question);
+        self.questions.under_way.insert(number, question);
         self.gather_more(scope);
         // What is short is answered at once; with others before it, it waits for its turn.
         if !self.questions.awake {
             self.slice(scope);
         }
+        // Nobody may be there to be asked.
+        self.finish_if_whole(scope, number);
     }
 
     /// A slice of work on answers, and a timer for the next one if there is more to do.
@@ -380,7 +390,11 @@ impl StatsAgg {
             Ok(Answer::Text(question_text(question.frame, question.gather, question.parts)))
         };
         match question.to {
-            Asker::Once(request) => request.respond(answer),
+            Asker::Once { request, streaming: true } if answer.is_ok() => {
+                answer.into_iter().for_each(|answer| request.send(answer));
+                request.respond(Err(Error::new(libc::ENODATA, "that was all")));
+            }
+            Asker::Once { request, .. } => request.respond(answer),
             Asker::Stream(number) => {
                 let Some(stream) = self.questions.streams.get_mut(&number) else { return };
                 stream.busy = false;

@@ -102,7 +102,7 @@ impl Node {
         node.generation = u64::from(from.u32()?);
         // Numbers in what was saved are the old catalog's.
         let keys = list(&mut from, SERIES_MAX, Key::decode)?;
-        let ids: Vec<_> = keys.into_iter().map(|key| node.catalog.declare(key).ok()).collect();
+        let ids: Vec<_> = keys.into_iter().map(|key| node.catalog.restore(key).ok()).collect();
         node.catalog.set_max(max_series);
         let (own, below) = (decode_flows(&mut from, &ids)?, decode_flows(&mut from, &ids)?);
         resume(&mut node.own, &own);

@@ -49,7 +49,7 @@ fn a_receiver_slows_its_senders_when_it_is_busy_and_not_because_its_own_period_i
 #[test]
 fn what_was_kept_is_kept_though_the_bound_on_series_is_lower_now() {
     let mut before = node(0, 2, 200);
-    (0..150).for_each(|number| count(&mut before, &format!("series.{number}"), 1));
+    (0..150).for_each(|number| count(&mut before, &format!("broker.series{number}"), 1));
     let config = NodeConfig { max_series: 100, epoch: 99, ..before.config().clone() };
     let mut after = Node::restore(config, at(0), &before.save()).unwrap();
     assert_eq!(after.own.totals(), before.own.totals());

@@ -1,0 +1,281 @@
+//! What one series has gained since the last push: plain cells, of one thread.
+
+use crate::gathered::Gathered;
+use stats_core::{Members, Samples, bucket};
+use std::cell::{Cell, RefCell};
+use std::time::Instant;
+
+/// A counter's gain.
+#[derive(Debug, Default)]
+pub(crate) struct CounterCell {
+    gained: Cell<i64>,
+    /// What did not fit.
+    carried: Cell<i128>,
+}
+
+impl CounterCell {
+    #[inline]
+    pub(crate) fn add(&self, n: i64) {
+        match self.gained.get().checked_add(n) {
+            Some(sum) => self.gained.set(sum),
+            None => self.carry(n),
+        }
+    }
+
+    #[cold]
+    fn carry(&self, n: i64) {
+        self.carried.set(self.carried.get() + i128::from(self.gained.replace(n)));
+    }
+
+    fn take(&self) -> Option<Gathered> {
+        let gained = self.carried.take() + i128::from(self.gained.take());
+        (gained != 0).then_some(Gathered::Count(gained))
+    }
+}
+
+/// What a gauge was set to or changed by.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+enum Change {
+    #[default]
+    None,
+    Set(f64),
+    Add(f64),
+}
+
+/// A gauge's change.
+#[derive(Debug, Default)]
+pub(crate) struct GaugeCell {
+    change: Cell<Change>,
+    /// When it was last pushed, and whether it was ever set (rather than changed only), with its value.
+    pushed: Cell<Option<Instant>>,
+    last_set: Cell<Option<f64>>,
+}
+
+impl GaugeCell {
+    pub(crate) fn set(&self, value: f64) {
+        self.change.set(Change::Set(value));
+    }
+
+    pub(crate) fn add(&self, by: f64) {
+        self.change.set(match self.change.get() {
+            Change::None => Change::Add(by),
+            Change::Set(value) => Change::Set(value + by),
+            Change::Add(before) => Change::Add(before + by),
+        });
+    }
+
+    /// `stale`: what was pushed before this is about to expire, and is pushed once more.
+    fn take(&self, now: Instant, stale: Option<Instant>) -> Option<Gathered> {
+        let due = stale.zip(self.pushed.get()).is_some_and(|(stale, pushed)| pushed <= stale);
+        let gathered = match self.change.take() {
+            // A gauge that is set to what it is has not changed.
+            Change::Set(value) if self.last_set.get() != Some(value) => {
+                self.last_set.set(Some(value));
+                Gathered::Set(value)
+            }
+            Change::Add(by) if by != 0.0 => {
+                self.last_set.set(self.last_set.get().map(|before| before + by));
+                Gathered::Add(by)
+            }
+            // Nobody but this handle may have set it since: what it set is set again, else its time alone begins anew.
+            _ if due => self.last_set.get().map_or(Gathered::Add(0.0), Gathered::Set),
+            _ => return None,
+        };
+        self.pushed.set(Some(now));
+        Some(gathered)
+    }
+}
+
+/// Samples kept as they come before they are counted.
+const RING: usize = 64;
+
+/// A timer's or a histogram's samples.
+#[derive(Debug)]
+pub(crate) struct SamplesCell {
+    ring: Box<[Cell<u64>; RING]>,
+    held: Cell<usize>,
+    counted: RefCell<Counted>,
+}
+
+impl Default for SamplesCell {
+    fn default() -> Self {
+        SamplesCell {
+            ring: Box::new([const { Cell::new(0) }; RING]),
+            held: Cell::new(0),
+            counted: RefCell::default(),
+        }
+    }
+}
+
+impl SamplesCell {
+    /// Samples are counted by many at once, which costs a third of counting each as it comes.
+    #[inline]
+    pub(crate) fn record(&self, sample: u64) {
+        let held = self.held.get();
+        self.ring[held % RING].set(sample);
+        self.held.set(held + 1);
+        if held + 1 == RING {
+            self.count();
+        }
+    }
+
+    #[inline(never)]
+    fn count(&self) {
+        let held = self.held.take();
+        let mut samples = [0; RING];
+        samples.iter_mut().zip(&*self.ring).for_each(|(sample, cell)| *sample = cell.get());
+        self.counted.borrow_mut().add(&samples[..held.min(RING)]);
+    }
+
+    fn take(&self) -> Option<Gathered> {
+        self.count();
+        self.counted.take().into_samples().map(Gathered::Samples)
+    }
+}
+
+/// Samples by bucket, and their sums.
+#[derive(Debug, Default)]
+struct Counted {
+    /// The bucket of the first count.
+    first: usize,
+    counts: Vec<u64>,
+    sum: u128,
+    squares: u128,
+    /// Meaningless while there are none.
+    ends: (u64, u64),
+}
+
+impl Counted {
+    fn add(&mut self, samples: &[u64]) {
+        let (Some(&min), Some(&max)) = (samples.iter().min(), samples.iter().max()) else { return };
+        self.ends =
+            if self.counts.is_empty() { (min, max) } else { (self.ends.0.min(min), self.ends.1.max(max)) };
+        self.reach(bucket(min), bucket(max));
+        for &sample in samples {
+            self.sum = self.sum.saturating_add(sample.into());
+            self.squares = self.squares.saturating_add(u128::from(sample) * u128::from(sample));
+            self.counts[bucket(sample) - self.first] += 1;
+        }
+    }
+
+    /// Makes room for these buckets.
+    fn reach(&mut self, low: usize, high: usize) {
+        if self.counts.is_empty() {
+            self.first = low;
+        }
+        if low < self.first {
+            self.counts.splice(0..0, std::iter::repeat_n(0, self.first - low));
+            self.first = low;
+        }
+        if high >= self.first + self.counts.len() {
+            self.counts.resize(high + 1 - self.first, 0);
+        }
+    }
+
+    fn into_samples(self) -> Option<Samples> {
+        let buckets = self.counts.iter().enumerate().filter(|(_, times)| **times > 0);
+        let buckets: Vec<_> = buckets.map(|(offset, &times)| (self.first + offset, times)).collect();
+        Samples::from_buckets(&buckets, (self.sum, self.squares), self.ends)
+    }
+}
+
+/// The members that a set was given.
+#[derive(Debug, Default)]
+pub(crate) struct SetCell(RefCell<Members>);
+
+impl SetCell {
+    pub(crate) fn insert(&self, member: &str) {
+        self.0.borrow_mut().insert(member);
+    }
+
+    fn take(&self) -> Option<Gathered> {
+        let members = self.0.take();
+        (!members.is_empty()).then_some(Gathered::Members(members))
+    }
+}
+
+/// Any of them.
+#[derive(Debug, Clone)]
+pub(crate) enum Slot {
+    Counter(std::rc::Rc<CounterCell>),
+    Gauge(std::rc::Rc<GaugeCell>),
+    Samples(std::rc::Rc<SamplesCell>),
+    Set(std::rc::Rc<SetCell>),
+}
+
+impl Slot {
+    /// What it gained; `None`: nothing. See [`GaugeCell::take`] for `stale`.
+    pub(crate) fn take(&self, now: Instant, stale: Option<Instant>) -> Option<Gathered> {
+        match self {
+            Slot::Counter(cell) => cell.take(),
+            Slot::Gauge(cell) => cell.take(now, stale),
+            Slot::Samples(cell) => cell.take(),
+            Slot::Set(cell) => cell.take(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::time::Duration;
+
+    #[test]
+    fn a_counter_is_exact_beyond_64_bits() {
+        let cell = CounterCell::default();
+        (0..5).for_each(|_| cell.add(i64::MAX));
+        cell.add(-7);
+        assert_eq!(cell.take(), Some(Gathered::Count(5 * i128::from(i64::MAX) - 7)));
+        assert_eq!(cell.take(), None);
+        (0..3).for_each(|_| cell.add(i64::MIN));
+        assert_eq!(cell.take(), Some(Gathered::Count(3 * i128::from(i64::MIN))));
+    }
+
+    #[test]
+    fn a_gauge_says_what_it_is_or_what_it_has_changed_by() {
+        let (cell, now) = (GaugeCell::default(), Instant::now());
+        let take = || cell.take(now, None);
+        assert_eq!(take(), None);
+        cell.add(2.0);
+        cell.add(-0.5);
+        assert_eq!(take(), Some(Gathered::Add(1.5)));
+        cell.set(7.0);
+        cell.add(1.0);
+        assert_eq!(take(), Some(Gathered::Set(8.0)));
+        cell.set(8.0);
+        assert_eq!(take(), None, "it has not changed");
+        cell.add(1.0);
+        cell.add(-1.0);
+        assert_eq!(take(), None);
+    }
+
+    #[test]
+    fn a_gauge_about_to_expire_is_said_again() {
+        let (cell, start) = (GaugeCell::default(), Instant::now());
+        let later = start + Duration::from_secs(60);
+        assert_eq!(cell.take(later, Some(later)), None, "it was never pushed");
+        cell.set(3.0);
+        assert_eq!(cell.take(start, None), Some(Gathered::Set(3.0)));
+        assert_eq!(cell.take(later, Some(start)), Some(Gathered::Set(3.0)));
+        assert_eq!(cell.take(later, Some(start)), None);
+        let changed = GaugeCell::default();
+        changed.add(1.0);
+        assert_eq!(changed.take(start, None), Some(Gathered::Add(1.0)));
+        assert_eq!(changed.take(later, Some(start)), Some(Gathered::Add(0.0)));
+    }
+
+    proptest! {
+        #[test]
+        fn every_sample_is_kept(samples in proptest::collection::vec((0_u32..64, any::<u64>()), 0..400)) {
+            let (cell, mut wanted) = (SamplesCell::default(), Samples::default());
+            for (shift, sample) in samples {
+                cell.record(sample >> shift);
+                wanted.add(sample >> shift, 1);
+            }
+            let found = cell.take();
+            prop_assert_eq!(found, (wanted.count() > 0).then_some(Gathered::Samples(wanted)));
+            prop_assert_eq!(cell.take(), None);
+        }
+    }
+}
