@@ -168,6 +168,33 @@ impl Handle {
         })
     }
 
+    /// Calls `before` when the handle's reactor, which is made if there is none, is about to wait, and `after` as soon as
+    /// it has waited. The watchers keep no reactor alive.
+    pub fn around_waits(
+        &self,
+        mut before: impl FnMut() + 'static,
+        mut after: impl FnMut() + 'static,
+    ) -> Result<[Watcher; 2]> {
+        let (libflux, reactor) = (self.libflux(), reactor_of(self)?.as_ptr());
+        let before = move |_| drop(catch_unwind(AssertUnwindSafe(&mut before)));
+        let after = move |_| drop(catch_unwind(AssertUnwindSafe(&mut after)));
+        // SAFETY: a live reactor, the trampoline and the argument that it expects.
+        let prepare = Watcher::create(self, "phase", before, |arg| unsafe {
+            libflux.flux_prepare_watcher_create(reactor, Some(call), arg)
+        })?;
+        // SAFETY: as above; the watcher that was just created. The highest priority: before the work of others.
+        let check = Watcher::create(self, "phase", after, |arg| unsafe {
+            let check = libflux.flux_check_watcher_create(reactor, Some(call), arg);
+            if !check.is_null() {
+                libflux.flux_watcher_set_priority(check, 2);
+            }
+            check
+        })?;
+        prepare.unreference();
+        check.unreference();
+        Ok([prepare, check])
+    }
+
     /// Runs the handle's reactor until [`Handle::stop`], or until nothing keeps it. Not for modules, whose reactor runs
     /// already.
     pub fn run(&self) -> Result<()> {
