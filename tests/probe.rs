@@ -3,7 +3,7 @@
 use flux_testbed::{Backend, Instance, Options, Stage};
 use serde_json::{Value, json};
 use std::os::unix::fs::MetadataExt;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tests::{complaints, eventually, facts, query, series, tree};
 
 /// Far beyond what is awaited: a test fails by what it sees, not by how long it took.
@@ -13,6 +13,7 @@ facts! {
     a_name_that_the_kernel_cuts_is_counted_once_and_whole,
     two_modules_whose_names_are_cut_to_the_same_are_told_apart_or_flagged,
     brokers_are_read_from_outside_though_they_are_stopped_or_a_module_hangs,
+    a_module_that_spins_is_stalled_at_rank_0_with_its_rank_and_age,
 }
 
 fn instance(backend: Backend, size: u32) -> Instance {
@@ -170,5 +171,49 @@ fn brokers_are_read_from_outside_though_they_are_stopped_or_a_module_hangs(backe
     instance.remove(0..3, "stats-agg").unwrap();
     assert!(!table.is_symlink(), "the table is withdrawn");
     assert_eq!(complaints(&instance, 1), Vec::<String>::new());
+    instance.stop().unwrap();
+}
+
+/// Twenty seconds on rank 5 of eight, with all defaults.
+fn a_module_that_spins_is_stalled_at_rank_0_with_its_rank_and_age(backend: Backend) {
+    const STALL: Duration = Duration::from_secs(5);
+    const PERIOD: Duration = Duration::from_secs(2);
+    let instance = instance(backend, 8);
+    instance.load(0..8, "stats-agg", &[]).unwrap();
+    let parent = instance.broker_pid(2).unwrap();
+    let signal = |name: &str| {
+        instance.run(0, "sh", &["-c", "kill -s \"$0\" \"$1\"", name, &parent.to_string()]).unwrap();
+    };
+    let stalled = || series(&instance, "modules.loadgen.stalled");
+    instance.load([5], "loadgen", &["spin=20s"]).unwrap();
+    let spins = Instant::now();
+    assert_eq!(stalled(), Value::Null);
+    let seen = eventually("it is stalled", LIMIT, stalled, |seen| !seen.is_null());
+    let after = spins.elapsed();
+    assert!(after < STALL + 2 * PERIOD + Duration::from_secs(1), "seen after {after:?}");
+    assert_eq!((&seen["count"], &seen["max"]["rank"]), (&json!(1), &json!(5)), "{seen}");
+    let age = number(&seen["max"]["value"]);
+    assert!(age >= STALL.as_secs_f64() && age <= after.as_secs_f64() + 0.5, "{seen} after {after:?}");
+    // Its age goes on.
+    eventually("it is older", LIMIT, || number(&stalled()["max"]["value"]), |&later| later >= age + 1.5);
+
+    // Its broker's parent is silent: nothing comes to rank 0 any more, and the node itself still tells.
+    signal("STOP");
+    let there = peek(&instance);
+    assert!(there["brokers"][2]["stopped"] == true && peeked(&there, 5, "loadgen")["state"] == "working");
+    assert!(number(&peeked(&there, 5, "loadgen")["turn_s"]) > age);
+    signal("CONT");
+
+    eventually("it goes when it is over", LIMIT, stalled, Value::is_null);
+    assert!(spins.elapsed() >= Duration::from_secs(20));
+    let log = instance.log(5).unwrap();
+    let lines: Vec<_> = log.iter().filter(|line| line.contains("module loadgen ")).collect();
+    assert!(lines.len() == 2 && lines[0].contains("stats-agg.warning[5]"), "{lines:?}");
+    assert!(lines[0].contains("has been working for") && lines[1].contains("is back"), "{lines:?}");
+    // The whole of it is in the books.
+    assert!(number(&series(&instance, "modules.loadgen.work_s")["total"]) >= 20.0);
+    assert!(number(&series(&instance, "modules.loadgen.longest_work_s")["max"]["value"]) >= 20.0);
+    instance.remove([5], "loadgen").unwrap();
+    instance.remove(0..8, "stats-agg").unwrap();
     instance.stop().unwrap();
 }

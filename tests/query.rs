@@ -69,8 +69,9 @@ fn an_answer_by_rank_adds_up_to_the_whole(backend: Backend) {
         |(now, before)| now == before,
     );
 
-    let ranks = by_rank(&ask(&instance, 0, json!({ "match": [pattern], "by": "rank" })));
-    assert_eq!(ranks.keys().copied().collect::<Vec<_>>(), [1, 2, 3, 4, 5]);
+    let answer = ask(&instance, 0, json!({ "match": [pattern], "by": "rank" }));
+    let ranks = by_rank(&answer);
+    assert_eq!(ranks.keys().copied().collect::<Vec<_>>(), [1, 2, 3, 4, 5], "of {total}: {answer}");
     assert_eq!(ranks.values().sum::<f64>(), total);
     let some = by_rank(&ask(&instance, 0, json!({ "match": [pattern], "by": "rank", "ranks": "2,4" })));
     assert_eq!(

@@ -31,9 +31,7 @@ pub enum Number {
 impl Number {
     pub(crate) fn new(amount: Amount, unit: Unit) -> Self {
         match amount.as_whole() {
-            Some(whole) if unit != Unit::Nanoseconds && whole.abs() <= INTEGER_MAX => {
-                Number::Whole(whole as i64)
-            }
+            Some(whole) if unit.in_one() == 1.0 && whole.abs() <= INTEGER_MAX => Number::Whole(whole as i64),
             _ => Number::Real(real(amount, unit)),
         }
     }
@@ -50,7 +48,7 @@ impl Serialize for Number {
 
 /// In the unit of answers.
 pub(crate) fn real(amount: Amount, unit: Unit) -> f64 {
-    if unit == Unit::Nanoseconds { amount.to_f64() / 1e9 } else { amount.to_f64() }
+    amount.to_f64() / unit.in_one()
 }
 
 /// What one series amounts to.
@@ -318,7 +316,7 @@ impl Node {
 }
 
 pub(crate) fn timer(samples: &Samples, unit: Unit, rate: f64) -> Values {
-    let scale = if unit == Unit::Nanoseconds { 1e-9 } else { 1.0 };
+    let scale = 1.0 / unit.in_one();
     let sum = Amount::whole(i128::try_from(samples.sum()).unwrap_or(i128::MAX));
     let shape = samples.range().map(|(min, max)| {
         let quantile = |q| samples.quantile(q).unwrap_or(0.0);

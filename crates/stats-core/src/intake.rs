@@ -101,7 +101,7 @@ impl Intake {
                 None
             }
             Pushed::Members(members) => {
-                node.unite(id, &members);
+                node.insert_all(id, &members);
                 None
             }
             Pushed::Set(value) => Some(value),

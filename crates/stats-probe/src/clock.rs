@@ -37,7 +37,7 @@ pub enum Clock {
 
 /// CLOCK_MONOTONIC in nanoseconds.
 #[inline(always)]
-pub(crate) fn monotonic_ns() -> u64 {
+pub fn monotonic_ns() -> u64 {
     nanoseconds(libc::CLOCK_MONOTONIC)
 }
 

@@ -38,7 +38,7 @@ mod slots;
 mod thread;
 mod totals;
 
-pub use clock::{Clock, thread_cpu_ns};
+pub use clock::{Clock, monotonic_ns, thread_cpu_ns};
 pub use histogram::WorkHistogram;
 pub use instrument::{Instrument, ReactorSample};
 pub use names::{AsOf, Name};

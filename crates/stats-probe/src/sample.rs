@@ -85,6 +85,22 @@ impl ModuleSample {
             reactor: named.module,
             ambiguous: named.mixed_ns.is_some_and(|ns| ns >= started_ns),
             process: named.process,
+            ..Self::default()
+        };
+        sample.add(&named.totals, base, started_ns);
+        sample.blocked_ns = sample.blocked_ns.filter(|_| named.totals.blocked_known);
+        sample
+    }
+}
+
+impl Default for ModuleSample {
+    /// Nothing, done by nobody.
+    fn default() -> Self {
+        Self {
+            name: String::new(),
+            reactor: false,
+            ambiguous: false,
+            process: false,
             source: Source::Proc,
             tids: Vec::new(),
             wakeups: 0,
@@ -106,12 +122,11 @@ impl ModuleSample {
             state: State::Gone,
             state_since_ns: 0,
             turn_since_ns: 0,
-        };
-        sample.add(&named.totals, base, started_ns);
-        sample.blocked_ns = sample.blocked_ns.filter(|_| named.totals.blocked_known);
-        sample
+        }
     }
+}
 
+impl ModuleSample {
     /// Wall time of its threads since each was first seen.
     pub fn wall_ns(&self) -> u64 {
         self.work_ns + self.sleep_ns + self.blocked_ns.unwrap_or(0)

@@ -125,6 +125,8 @@ impl Thread {
             (stat.cpu_ns + stat.runq_wait_ns).saturating_sub(self.stat.cpu_ns + self.stat.runq_wait_ns);
         to.add_stat(&self.stat, &stat);
         let running = matches!(stat.state, 'R' | 'D');
+        // Whoever has waited meanwhile has not been running all the time.
+        let has_waited = stat.voluntary != self.stat.voluntary;
         self.stat = stat;
         let snapshot =
             slot.map(|s| (s, s.read())).filter(|(_, n)| generation & 1 == 1 && n.generation == generation);
@@ -144,7 +146,7 @@ impl Thread {
             None => {
                 self.turns.estimate(now, run_ns, scale, to);
                 let state = if running { State::UnknownRunning } else { State::UnknownIdle };
-                if state != self.state {
+                if state != self.state || running && has_waited {
                     (self.since, self.turn_since) = (now, now);
                 }
                 self.state = state;

@@ -7,6 +7,7 @@ use crate::left::{joined, split};
 use crate::measure::Measure;
 use crate::methods;
 use crate::questions::Questions;
+use crate::stall::Notice;
 use flux::{Error, Level, Method, Module, Node as To, Payload, PendingRpc, Scope, Watcher};
 use serde_json::Value;
 use stats_core::{DecodeError, Intake, Node, NodeConfig, Now};
@@ -92,7 +93,10 @@ impl StatsAgg {
 
     /// Records what was measured since the last time.
     fn record(&mut self, scope: &Scope<Self>) {
-        self.measure.record(&mut self.node, scope.panics(), self.questions.open_streams());
+        let (panics, streams) = (scope.panics(), self.questions.open_streams());
+        for notice in self.measure.record(&mut self.node, panics, streams, self.config.stall) {
+            log_stall(scope, notice);
+        }
     }
 
     /// Takes a configuration that has been checked.
@@ -141,6 +145,26 @@ impl StatsAgg {
             Err(error) => {
                 scope.log(Level::Err, &format!("totals and unsent batches are lost: {path}: {error}"));
             }
+        }
+    }
+}
+
+/// Where it happens: other ranks see the series.
+fn log_stall(scope: &Scope<StatsAgg>, notice: Notice) {
+    let seconds = |ns: u64| ns as f64 / 1e9;
+    match notice {
+        Notice::Stalled { module, blocked, age_ns } => {
+            let state = if blocked { "blocked in a call" } else { "working" };
+            let text = format!(
+                "module {module} has been {state} for {:.1}s and answers nothing (flux stats peek shows it)",
+                seconds(age_ns)
+            );
+            scope.log(Level::Warning, &text);
+        }
+        Notice::Back { module, age_ns } => {
+            let text =
+                format!("module {module} is back, having been away for {:.1}s or more", seconds(age_ns));
+            scope.log(Level::Info, &text);
         }
     }
 }

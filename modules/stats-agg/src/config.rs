@@ -8,6 +8,9 @@ use std::time::Duration;
 /// The shortest period: below it the service would measure itself.
 const PERIOD_MIN: Duration = Duration::from_millis(100);
 const PERIOD_MAX: Duration = Duration::from_secs(3600);
+/// Shorter turns are work.
+const STALL_MIN: Duration = Duration::from_millis(100);
+const STALL_MAX: Duration = Duration::from_secs(86_400);
 const HISTORY_MAX: Duration = Duration::from_secs(86_400);
 const TTL_MIN: Duration = Duration::from_secs(1);
 const TTL_MAX: Duration = Duration::from_secs(366 * 86_400);
@@ -15,7 +18,7 @@ const SERIES_MIN: u64 = 100;
 const SERIES_MAX: u64 = 1_000_000;
 
 /// The keys, as they are named in errors.
-const KEYS: &str = "period, probe, history, ttl, max-series, guest-query";
+const KEYS: &str = "period, probe, stall, history, ttl, max-series, guest-query";
 
 /// Where the numbers of a module's reactor come from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,6 +47,8 @@ pub(crate) struct Config {
     /// How often this rank sends a batch upstream.
     pub(crate) period: Duration,
     pub(crate) probe: ProbeMode,
+    /// How long a module may stay away from its reactor before it is reported as stalled.
+    pub(crate) stall: Duration,
     /// How long the root keeps recent periods.
     pub(crate) history: Duration,
     /// When a pushed gauge is gone that is not pushed again.
@@ -59,6 +64,7 @@ impl Default for Config {
         Config {
             period: Duration::from_secs(2),
             probe: ProbeMode::Attach,
+            stall: Duration::from_secs(5),
             history: Duration::from_secs(600),
             ttl: Duration::from_secs(600),
             max_series: 20_000,
@@ -100,6 +106,7 @@ impl Config {
                     _ => return Err(Error::invalid(format!("probe={value}: expected attach, proc or off"))),
                 }
             }
+            "stall" => self.stall = between(key, value, STALL_MIN, STALL_MAX)?,
             "history" => self.history = between(key, value, Duration::ZERO, HISTORY_MAX)?,
             "ttl" => self.ttl = between(key, value, TTL_MIN, TTL_MAX)?,
             "max-series" => {
@@ -168,8 +175,9 @@ mod tests {
     fn arguments_win_over_the_table() {
         let instance =
             json!({"stats-agg": {"period": "5s", "probe": "proc", "max-series": 1000, "guest-query": true}});
-        let config = with(instance, &["period=500ms"]).unwrap();
+        let config = with(instance, &["period=500ms", "stall=1m"]).unwrap();
         assert_eq!((config.period.as_millis(), config.probe), (500, ProbeMode::Proc));
+        assert_eq!(config.stall, Duration::from_secs(60));
         assert_eq!((config.max_series, config.guest_query), (1000, true));
     }
 
@@ -180,10 +188,11 @@ mod tests {
             ("period=-1", "period=-1: expected a duration"),
             ("period=0", "period=0: expected a duration from 0.1s to 3600s"),
             ("probe=magic", "probe=magic: expected attach, proc or off"),
-            ("nonsense=1", "nonsense=1: unknown key; allowed: period, probe, history"),
+            ("nonsense=1", "nonsense=1: unknown key; allowed: period, probe, stall, history"),
             ("nonsense", "nonsense: expected key=value, where key is one of period"),
             ("max-series=-5", "max-series=-5: expected a whole number, 100 to 1000000"),
             ("guest-query=maybe", "guest-query=maybe: expected true or false"),
+            ("stall=0", "stall=0: expected a duration from 0.1s to 86400s"),
             ("history=2d", "history=2d: expected a duration from 0s to 86400s"),
             ("ttl=0.5", "ttl=0.5: expected a duration from 1s to 31622400s"),
         ] {

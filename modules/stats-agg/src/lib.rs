@@ -14,6 +14,7 @@ mod left;
 mod measure;
 mod methods;
 mod questions;
+mod stall;
 mod upstream;
 
 flux::module!(agg::StatsAgg);

@@ -1,8 +1,10 @@
 //! From the probe to series: `modules.NAME.*` of this rank, and what the service says of itself.
 
+use crate::stall::{Notice, Stalls};
 use stats_core::{Amount, Events, Key, Kind, Node, Refused, Samples, SeriesId, Unit};
-use stats_probe::{AsOf, Mode, ModuleSample, Name, Probe, Source, WorkHistogram};
+use stats_probe::{AsOf, Mode, ModuleSample, Name, Probe, Source, WorkHistogram, monotonic_ns};
 use std::collections::HashMap;
+use std::time::Duration;
 
 /// Periods between two looks at the list of modules, beside those at once when a module is new.
 const NAMES_PERIODS: u32 = 15;
@@ -13,6 +15,8 @@ struct Recorded {
     usage: UsageIds,
     turns: Option<TurnIds>,
     blocked: Option<SeriesId>,
+    /// A state that exists while the module does not come back to its reactor.
+    stalled: Option<SeriesId>,
     /// A state that exists where the numbers may be of more than one module.
     ambiguous: Option<SeriesId>,
     before: Before,
@@ -79,12 +83,22 @@ pub(crate) struct Measure {
     panics: u64,
     untimed: u64,
     periods: u32,
+    stalls: Stalls,
 }
 
 impl Measure {
     pub(crate) fn new(probe: Probe) -> Self {
         let (modules, events) = (HashMap::new(), Events::default());
-        Measure { probe, modules, own: None, events, panics: 0, untimed: 0, periods: 0 }
+        Measure {
+            probe,
+            modules,
+            own: None,
+            events,
+            panics: 0,
+            untimed: 0,
+            periods: 0,
+            stalls: Stalls::default(),
+        }
     }
 
     /// Goes on with another probe, whose sums start anew.
@@ -117,8 +131,14 @@ impl Measure {
         self.probe.settle_names();
     }
 
-    /// Records what has been done since the last time.
-    pub(crate) fn record(&mut self, node: &mut Node, panics: u64, streams: usize) {
+    /// Records what has been done since the last time; what there is to be said of modules that stall.
+    pub(crate) fn record(
+        &mut self,
+        node: &mut Node,
+        panics: u64,
+        streams: usize,
+        stall: Duration,
+    ) -> Vec<Notice> {
         self.periods = self.periods.wrapping_add(1);
         // First of all, so that a full catalog can still say that it is full.
         if self.own.is_none() {
@@ -128,7 +148,10 @@ impl Measure {
         let status = self.probe.status();
         let hooked = matches!(status.mode, Mode::Attach | Mode::Preload);
         let hook = Hook { hooked, blocked_known: status.blocked_available };
-        for sample in self.probe.sample() {
+        let stall_ns = u64::try_from(stall.as_nanos()).unwrap_or(u64::MAX);
+        let samples = self.probe.sample();
+        let now_ns = monotonic_ns();
+        for sample in samples {
             if !sample.reactor {
                 // ZeroMQ's threads, say; or a module that no list has named yet, whose sums are recorded whole as soon as
                 // one does.
@@ -141,12 +164,15 @@ impl Measure {
             }
             if let Some(recorded) = self.modules.get_mut(&sample.name) {
                 recorded.record(node, sample, hook);
+                let stalled_ns = self.stalls.look(sample, now_ns, stall_ns);
+                recorded.record_stall(node, sample, stalled_ns);
             }
         }
         self.record_own(node, panics, status.overflow);
         if let Some(ids) = &self.own {
             node.set(ids.streams, Some(Amount::whole(streams as i128)));
         }
+        self.stalls.finish(now_ns)
     }
 
     fn record_own(&mut self, node: &mut Node, panics: u64, untimed: u64) {
@@ -183,7 +209,23 @@ impl Recorded {
             switches_voluntary: declare(node, sample, "switches_voluntary", Kind::Counter, Unit::None)?,
             switches_involuntary: declare(node, sample, "switches_involuntary", Kind::Counter, Unit::None)?,
         };
-        Ok(Recorded { usage, turns: None, blocked: None, ambiguous: None, before: Before::default() })
+        Ok(Recorded {
+            usage,
+            turns: None,
+            blocked: None,
+            stalled: None,
+            ambiguous: None,
+            before: Before::default(),
+        })
+    }
+
+    fn record_stall(&mut self, node: &mut Node, module: &ModuleSample, stalled_ns: Option<u64>) {
+        if stalled_ns.is_some() && self.stalled.is_none() {
+            self.stalled = declare(node, module, "stalled", Kind::Gauge, Unit::Nanoseconds).ok();
+        }
+        if let Some(id) = self.stalled {
+            node.set(id, stalled_ns.map(whole));
+        }
     }
 
     fn record(&mut self, node: &mut Node, now: &ModuleSample, hook: Hook) {

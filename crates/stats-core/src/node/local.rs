@@ -45,8 +45,8 @@ impl Node {
         }
     }
 
-    /// Puts all of `members` into a set. On a series of another kind it does nothing.
-    pub fn unite(&mut self, id: SeriesId, members: &Members) {
+    /// Puts members into a set. On a series of another kind it does nothing.
+    pub fn insert_all(&mut self, id: SeriesId, members: &Members) {
         if self.catalog.has(id, Kind::Set) && !members.is_empty() {
             self.own.insert(id, members);
             self.unsealed.insert(id, members);
