@@ -12,7 +12,7 @@ fn layer(package: &str) -> Option<u32> {
         "stats-core" | "stats-probe" => 2,
         "flux-metrics" | "stats-ingest" => 3,
         "stats-agg" | "reactor-probe" | "stats-agg-loader" | "loadgen" | "flux-testbed" | "embedded-flux"
-        | "flux-stats" => 4,
+        | "flux-stats" | "flux-metrics-c" => 4,
         "tests" | "xtask" => 5,
         _ => return None,
     })

@@ -16,6 +16,7 @@ const PACKAGES: &[&str] = &[
     "loadgen",
     "reactor-probe",
     "flux-stats",
+    "flux-metrics-c",
     "flux-testbed",
     "embedded-flux",
 ];
@@ -23,6 +24,10 @@ const PACKAGES: &[&str] = &[
 const EXAMPLES: &[&str] = &["hello", "panics"];
 /// The example programs of the crate `flux-metrics`.
 const PROGRAMS: &[&str] = &["push"];
+
+/// libflux-metrics as programs load it, and as they link it.
+const LIBRARY: &str = "libflux-metrics.so.0";
+const LIBRARY_LINK: &str = "libflux-metrics.so";
 
 /// How artifacts are built.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -105,6 +110,7 @@ impl Stage {
         place(&built.join("testbed-rpc"), &stage.program("testbed-rpc"))?;
         place(&built.join("libreactor_probe.so"), &stage.reactor_probe())?;
         place(&built.join("flux-stats"), &stage.command())?;
+        stage.install_library(&built.join("libflux_metrics_c.so"), &stage.folder)?;
         Ok(stage)
     }
 
@@ -126,6 +132,23 @@ impl Stage {
     /// The object to be preloaded into brokers.
     pub fn reactor_probe(&self) -> PathBuf {
         self.folder.join("reactor-probe.so")
+    }
+
+    /// The folder in which libflux-metrics is, for programs in C.
+    pub fn libraries(&self) -> &Path {
+        &self.folder
+    }
+
+    /// Copies libflux-metrics into `folder`, under the names by which it is loaded and linked; the files written.
+    pub fn install_metrics(&self, folder: &Path) -> Result<Vec<PathBuf>> {
+        self.install_library(&self.folder.join(LIBRARY), folder)
+    }
+
+    fn install_library(&self, from: &Path, folder: &Path) -> Result<Vec<PathBuf>> {
+        let (library, link) = (folder.join(LIBRARY), folder.join(LIBRARY_LINK));
+        place(from, &library)?;
+        replace_link(LIBRARY, &link)?;
+        Ok(vec![library, link])
     }
 
     /// Copies a file of this stage to `to`, whole or not at all.
@@ -171,13 +194,19 @@ fn place_pair(implementation: &Path, loader: &Path, folder: &Path) -> Result<Vec
     let name = format!("stats-agg-impl-{digest}.so");
     place(implementation, &folder.join(&name))?;
     let link = folder.join("stats-agg-impl.so");
-    let temporary = folder.join(".stats-agg-impl.so.new");
-    let _ = fs::remove_file(&temporary);
-    std::os::unix::fs::symlink(&name, &temporary)
-        .map_err(Error::io("linking the implementation of stats-agg"))?;
-    fs::rename(&temporary, &link).map_err(Error::io("linking the implementation of stats-agg"))?;
+    replace_link(&name, &link)?;
     place(loader, &folder.join("stats-agg.so"))?;
     Ok(vec![folder.join(name), link, folder.join("stats-agg.so")])
+}
+
+/// Makes `link` lead to `target`: at any moment it leads somewhere.
+fn replace_link(target: &str, link: &Path) -> Result<()> {
+    let doing = || format!("linking {} to {target}", link.display());
+    let mut temporary = link.as_os_str().to_owned();
+    temporary.push(".new");
+    let _ = fs::remove_file(&temporary);
+    std::os::unix::fs::symlink(target, &temporary).map_err(Error::io(doing()))?;
+    fs::rename(&temporary, link).map_err(Error::io(doing()))
 }
 
 /// Copies a file and renames the copy: a process that has the old one mapped keeps it whole. What is the same already
