@@ -40,10 +40,9 @@ fn compile(instance: &Instance, language: Language, name: &str, to: &Path, more:
     command.args(["-lflux-metrics", "-lm", "-Wl,--allow-shlib-undefined"]);
     if more.is_empty() {
         let libflux = instance.libflux();
-        if libflux.is_absolute() {
-            command.arg(libflux)
-        } else {
-            command.arg("-l:libflux-core.so.2")
+        match libflux.parent().filter(|_| libflux.is_absolute()) {
+            Some(folder) => command.arg(&libflux).arg(format!("-Wl,-rpath,{}", folder.display())),
+            None => command.arg("-l:libflux-core.so.2"),
         };
     }
     let output = command.output().unwrap_or_else(|error| panic!("running {compiler}: {error}"));
@@ -138,6 +137,27 @@ fn every_argument_that_makes_no_sense_has_a_defined_result(backend: Backend) {
     // Two times NaN and infinity for the gauge, NaN and -1 for the timer.
     assert_eq!(total(&instance, "stats-agg.dropped_by_handles"), 8);
     end(instance);
+}
+
+/// As `cargo xtask install` puts it: what pkg-config says is enough to compile, link and run.
+#[test]
+fn what_is_installed_is_found_by_pkg_config() {
+    if Command::new("pkg-config").arg("--version").output().is_err() {
+        return say("skipped: the installed library, there is no pkg-config here");
+    }
+    let prefix = tempfile::tempdir().unwrap();
+    let libraries = prefix.path().join("lib");
+    Stage::of_this_build().unwrap().install_metrics(&libraries).unwrap();
+    let program = prefix.path().join("program");
+    let script = "set -e; export PKG_CONFIG_PATH=$1/lib/pkgconfig
+        echo '#include <flux-metrics.h>
+        int main (void) { return flux_metric_count (0, \"a\", 1) == -1 ? 0 : 1; }' >$2.c
+        ${CC:-cc} -Wall -Werror $2.c -o $2 $(pkg-config --cflags --libs flux-metrics)
+        LD_LIBRARY_PATH=$1/lib $2; pkg-config --modversion flux-metrics";
+    let output =
+        Command::new("sh").args(["-c", script, "sh"]).args([prefix.path(), &program]).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(String::from_utf8_lossy(&output.stdout).trim(), env!("CARGO_PKG_VERSION"));
 }
 
 fn module(instance: &Instance, folder: &tempfile::TempDir) -> PathBuf {

@@ -110,7 +110,9 @@ impl Stage {
         place(&built.join("testbed-rpc"), &stage.program("testbed-rpc"))?;
         place(&built.join("libreactor_probe.so"), &stage.reactor_probe())?;
         place(&built.join("flux-stats"), &stage.command())?;
-        stage.install_library(&built.join("libflux_metrics_c.so"), &stage.folder)?;
+        let libraries = stage.libraries();
+        fs::create_dir_all(&libraries).map_err(Error::io(format!("creating {}", libraries.display())))?;
+        stage.install_library(&built.join("libflux_metrics_c.so"), &libraries)?;
         Ok(stage)
     }
 
@@ -134,14 +136,32 @@ impl Stage {
         self.folder.join("reactor-probe.so")
     }
 
-    /// The folder in which libflux-metrics is, for programs in C.
-    pub fn libraries(&self) -> &Path {
-        &self.folder
+    /// The folder in which libflux-metrics is, for programs in C. The double's libflux is in another: a program of
+    /// real Flux must not find it.
+    pub fn libraries(&self) -> PathBuf {
+        self.folder.join("lib")
     }
 
-    /// Copies libflux-metrics into `folder`, under the names by which it is loaded and linked; the files written.
-    pub fn install_metrics(&self, folder: &Path) -> Result<Vec<PathBuf>> {
-        self.install_library(&self.folder.join(LIBRARY), folder)
+    /// Installs libflux-metrics into `libraries` (`PREFIX/lib`), its header into `PREFIX/include` and what pkg-config
+    /// asks for into `libraries/pkgconfig`; the files written.
+    pub fn install_metrics(&self, libraries: &Path) -> Result<Vec<PathBuf>> {
+        let prefix = libraries.parent().unwrap_or(libraries);
+        let (include, config) = (prefix.join("include"), libraries.join("pkgconfig"));
+        for folder in [libraries, &include, &config] {
+            fs::create_dir_all(folder).map_err(Error::io(format!("creating {}", folder.display())))?;
+        }
+        let mut files = self.install_library(&self.libraries().join(LIBRARY), libraries)?;
+        let (header, config) = (include.join("flux-metrics.h"), config.join("flux-metrics.pc"));
+        place(&workspace_root().join("include/flux-metrics.h"), &header)?;
+        let template = workspace_root().join("crates/flux-metrics-c/flux-metrics.pc.in");
+        let text = fs::read_to_string(&template)
+            .map_err(Error::io(format!("reading {}", template.display())))?
+            .replace("@prefix@", &prefix.to_string_lossy())
+            .replace("@libdir@", &libraries.to_string_lossy())
+            .replace("@version@", env!("CARGO_PKG_VERSION"));
+        fs::write(&config, text).map_err(Error::io(format!("writing {}", config.display())))?;
+        files.extend([header, config]);
+        Ok(files)
     }
 
     fn install_library(&self, from: &Path, folder: &Path) -> Result<Vec<PathBuf>> {
