@@ -3,8 +3,8 @@
 use flux_testbed::{Backend, Instance, Options, Stage};
 use serde_json::{Value, json};
 use std::os::unix::fs::MetadataExt;
-use std::time::{Duration, Instant};
-use tests::{complaints, eventually, facts, query, series, tree};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use tests::{complaints, eventually, facts, has_cancel, query, say, series, tree};
 
 /// Far beyond what is awaited: a test fails by what it sees, not by how long it took.
 const LIMIT: Duration = Duration::from_secs(30);
@@ -14,6 +14,9 @@ facts! {
     two_modules_whose_names_are_cut_to_the_same_are_told_apart_or_flagged,
     brokers_are_read_from_outside_though_they_are_stopped_or_a_module_hangs,
     a_module_that_spins_is_stalled_at_rank_0_with_its_rank_and_age,
+    an_answer_says_where_its_numbers_come_from,
+    the_longest_names_its_rank_and_when_it_was,
+    outside_of_the_broker_proc_is_read_and_one_line_says_why,
 }
 
 fn instance(backend: Backend, size: u32) -> Instance {
@@ -215,5 +218,87 @@ fn a_module_that_spins_is_stalled_at_rank_0_with_its_rank_and_age(backend: Backe
     assert!(number(&series(&instance, "modules.loadgen.longest_work_s")["max"]["value"]) >= 20.0);
     instance.remove([5], "loadgen").unwrap();
     instance.remove(0..8, "stats-agg").unwrap();
+    instance.stop().unwrap();
+}
+
+/// On how many ranks a module's numbers come from each source.
+fn sources(instance: &Instance, module: &str) -> Value {
+    tree(instance)["modules"][module]["source"].as_object().map_or(Value::Null, |sources| {
+        sources.iter().map(|(source, ranks)| (source.clone(), ranks["sum"].clone())).collect()
+    })
+}
+
+fn an_answer_says_where_its_numbers_come_from(backend: Backend) {
+    let instance = instance(backend, 2);
+    instance.load(0..2, "stats-agg", &["period=500ms"]).unwrap();
+    instance.load(0..2, "loadgen", &["rate=20"]).unwrap();
+    let of_loadgen = || sources(&instance, "loadgen");
+    eventually("hooked on both", LIMIT, of_loadgen, |sources| *sources == json!({ "attach": 2 }));
+    if matches!(instance.backend(), Backend::Real(_)) && has_cancel(&instance) {
+        // A process, since 0.88.
+        assert_eq!(sources(&instance, "sched-simple"), json!({ "proc": 1 }));
+    }
+    instance.remove([1], "stats-agg").unwrap();
+    instance.load([1], "stats-agg", &["period=500ms", "probe=proc"]).unwrap();
+    let both = json!({ "attach": 1, "proc": 1 });
+    eventually("hooked on one", LIMIT, of_loadgen, |sources| *sources == both);
+    // The kernel counts no turns.
+    let wakeups = || series(&instance, "modules.loadgen.longest_work_s")["count"].clone();
+    eventually("and timed on one", LIMIT, wakeups, |count| *count == 1);
+    instance.remove(0..2, "loadgen").unwrap();
+    instance.remove(0..2, "stats-agg").unwrap();
+    instance.stop().unwrap();
+}
+
+fn the_longest_names_its_rank_and_when_it_was(backend: Backend) {
+    let instance = instance(backend, 3);
+    let clock = || SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs_f64();
+    instance.load(0..3, "stats-agg", &["period=500ms"]).unwrap();
+    instance.load_as(0..3, "loadgen", "holder", &[]).unwrap();
+    instance.load([0], "loadgen", &["rate=20", "busy=1ms", "block=1ms"]).unwrap();
+    let spins = clock();
+    instance.load([2], "loadgen", &["spin=2s"]).unwrap();
+    let longest = |of: &str| series(&instance, &format!("modules.loadgen.{of}"))["max"].clone();
+    let seen =
+        eventually("rank 2 is the longest", LIMIT, || longest("longest_work_s"), |max| max["rank"] == 2);
+    assert!(number(&seen["value"]) >= 2.0, "{seen}");
+    // It ended two seconds after it began, or a little later.
+    let ended = number(&seen["time"]) - spins;
+    assert!((1.0..4.5).contains(&ended), "{seen}: {ended} s after the load");
+
+    let before = number(&series(&instance, "modules.loadgen.blocked_calls")["total"]);
+    instance.load([1], "loadgen", &["rate=2", "block=300ms"]).unwrap();
+    let seen = || longest("longest_blocked_s");
+    let seen = eventually("rank 1 is the longest", LIMIT, seen, |max| max["rank"] == 1);
+    assert!((0.3..0.6).contains(&number(&seen["value"])), "{seen}");
+    assert!((number(&seen["time"]) - clock()).abs() < 5.0, "{seen}");
+    let after = number(&series(&instance, "modules.loadgen.blocked_calls")["total"]);
+    assert!(after >= before + 1.0 && before > 0.0, "{after} after {before}");
+    instance.remove(0..3, "loadgen").unwrap();
+    instance.remove(0..3, "holder").unwrap();
+    instance.remove(0..3, "stats-agg").unwrap();
+    instance.stop().unwrap();
+}
+
+/// Loaded with `--exec`, in a process of its own, there is no libflux of the broker's to hook.
+fn outside_of_the_broker_proc_is_read_and_one_line_says_why(backend: Backend) {
+    let instance = instance(backend, 1);
+    if instance.backend() == &Backend::Embedded || !has_cancel(&instance) {
+        say("skipped: stats-agg as a process of its own, this broker runs modules as threads only");
+        return instance.stop().unwrap();
+    }
+    let file = Stage::of_this_build().unwrap().module("stats-agg");
+    let load = json!({ "path": file, "name": "stats-agg", "args": ["period=500ms"], "exec": true });
+    instance.rpc(0, "module.load", load).unwrap();
+    let kvs = || tree(&instance)["modules"]["kvs"].clone();
+    let seen = eventually("kvs is there", LIMIT, kvs, |kvs| kvs["cpu_s"].is_number());
+    assert_eq!(sources(&instance, "kvs"), json!({ "proc": 1 }));
+    assert!(seen["wakeups"].is_null(), "{seen}");
+    let log = instance.log(0).unwrap();
+    let lines: Vec<_> = log.iter().filter(|line| line.contains("falling back to probe=proc")).collect();
+    assert!(lines.len() == 1 && lines[0].contains("stats-agg.info[0]"), "{log:?}");
+    assert!(lines[0].contains("this process is not the broker"), "{lines:?}");
+    assert_eq!(complaints(&instance, 0), Vec::<String>::new());
+    instance.remove([0], "stats-agg").unwrap();
     instance.stop().unwrap();
 }

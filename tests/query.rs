@@ -11,6 +11,8 @@ const LIMIT: Duration = Duration::from_secs(30);
 facts! {
     an_answer_by_rank_adds_up_to_the_whole,
     a_rank_that_does_not_answer_is_named,
+    ranks_that_cannot_be_asked_are_named_at_once,
+    a_streaming_request_for_one_answer_ends_with_it,
     recent_periods_are_remembered,
     a_stream_is_fed_each_period_and_ends_with_its_client,
     a_wrong_question_is_refused_with_what_is_allowed,
@@ -112,6 +114,25 @@ fn a_rank_that_does_not_answer_is_named(backend: Backend) {
     // Of ranks that do not exist or are not covered, nobody is asked.
     let answer = ask(&instance, 0, json!({ "match": ["none"], "by": "rank", "ranks": "3,77" }));
     assert_eq!(answer["unanswered"], "77");
+    end(instance);
+}
+
+fn ranks_that_cannot_be_asked_are_named_at_once(backend: Backend) {
+    let instance = instance(backend);
+    instance.remove([5], "stats-agg").unwrap();
+    for (ranks, unanswered) in [("5", "5"), ("", ""), ("5,77", "5,77")] {
+        let answer = ask(&instance, 0, json!({ "by": "rank", "ranks": ranks }));
+        assert_eq!((&answer["unanswered"], &answer["series"]), (&unanswered.into(), &json!([])));
+    }
+    instance.load([5], "stats-agg", &["period=0.5s"]).unwrap();
+    end(instance);
+}
+
+fn a_streaming_request_for_one_answer_ends_with_it(backend: Backend) {
+    let instance = instance(backend);
+    let question = json!({ "match": ["modules.stats-agg.wakeups"] });
+    // Two are waited for, or the end.
+    assert_eq!(instance.stream(0, "stats-agg.query", &question, 2).unwrap().len(), 1);
     end(instance);
 }
 

@@ -92,9 +92,11 @@ fn table(answer: &Value) -> String {
     table.set_header(["module", "wakeups/s", "work %", "sleep %", "blocked %", "cpu %", "ranks", "busiest"]);
     for (module, series) in rows {
         let ranks = series.get("longest_work_s").and_then(|s| s["count"].as_u64());
-        // Each rank has one such thread: shares are of the ranks' wall time.
+        // A thread works, sleeps or is blocked: shares are of the sum. A process has no turns, and is alone.
+        let wall: f64 = ["work_s", "sleep_s", "blocked_s"].iter().filter_map(|key| rate(&series, key)).sum();
+        let wall = if wall > 0.0 { wall } else { 1.0 };
         let share = |key: &str| match rate(&series, key) {
-            Some(rate) => format!("{:.2}", 100.0 * rate / ranks.unwrap_or(1).max(1) as f64),
+            Some(rate) => format!("{:.2}", 100.0 * rate / wall),
             None => "-".to_owned(),
         };
         let wakeups = rate(&series, "wakeups").map_or_else(|| "-".to_owned(), |rate| format!("{rate:.1}"));

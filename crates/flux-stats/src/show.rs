@@ -8,7 +8,7 @@ const HEADER: [&str; 12] = [
     "CPU",
 ];
 
-/// A heading and a table.
+/// A heading, a table, and who is blocked most.
 pub(crate) fn broker(broker: &Broker) -> String {
     let mut table = Table::new();
     table.load_style(presets::NOTHING);
@@ -22,7 +22,22 @@ pub(crate) fn broker(broker: &Broker) -> String {
             column.set_cell_alignment(CellAlignment::Right);
         }
     }
-    format!("{}\n{}\n", heading(broker), table.trim_fmt())
+    format!("{}\n{}\n{}", heading(broker), table.trim_fmt(), most_blocked(broker))
+}
+
+fn most_blocked(broker: &Broker) -> String {
+    let turns = broker.threads.iter().filter_map(|thread| Some((thread, thread.turns.as_ref()?)));
+    let blocked = turns.filter_map(|(thread, turns)| Some((thread, turns, turns.blocked_s?)));
+    match blocked.max_by(|a, b| a.2.total_cmp(&b.2)) {
+        Some((thread, turns, blocked_s)) if blocked_s > 0.0 => format!(
+            "most blocked: {}, {} in {} calls, the longest {}\n",
+            thread.module,
+            duration(blocked_s),
+            turns.blocked_calls,
+            duration(turns.longest_blocked_s)
+        ),
+        _ => String::new(),
+    }
 }
 
 fn heading(broker: &Broker) -> String {
@@ -173,6 +188,7 @@ mod tests {
         resource-status-x       103  working  12.3s  20.5s     1200  25.00%  74.00%    1.00%    2.00ms    20.5s  250ms
         sched-simple (process)  200  waits        -      -        -       -       -        -         -        -  250ms
         ZMQbg/IO/0              101  waits        -      -        -       -       -        -         -        -  250ms
+        most blocked: resource-status-x, 1.00s in 3 calls, the longest 500ms
         ");
     }
 }

@@ -4,6 +4,7 @@
 //! hold numbers as doubles, and jansson, which Flux uses, refuses integers beyond 64 bits.
 
 use crate::amount::Amount;
+use crate::history::HISTORY_ERROR;
 use crate::members::Members;
 use crate::node::Node;
 use crate::query::Query;
@@ -73,6 +74,8 @@ pub enum Values {
         min: (Number, u32),
         /// The greatest, and whose it is.
         max: (Number, u32),
+        /// When the greatest came about, if its rank says so: seconds since 1970.
+        max_time: Option<u64>,
     },
     /// Samples.
     Timer {
@@ -135,11 +138,15 @@ impl Serialize for Series<'_> {
                     map.serialize_entry("max", &json!({ "rank": rank, "rate": rate }))?;
                 }
             }
-            Values::Gauge { count, sum, min, max } => {
+            Values::Gauge { count, sum, min, max, max_time } => {
                 map.serialize_entry("count", count)?;
                 map.serialize_entry("sum", sum)?;
-                for (name, (value, rank)) in [("min", min), ("max", max)] {
-                    map.serialize_entry(name, &json!({ "value": value, "rank": rank }))?;
+                for (name, (value, rank), time) in [("min", min, None), ("max", max, *max_time)] {
+                    let mut state = json!({ "value": value, "rank": rank });
+                    if let Some(time) = time {
+                        state["time"] = time.into();
+                    }
+                    map.serialize_entry(name, &state)?;
                 }
             }
             Values::Timer { count, rate, sum, shape } => {
@@ -159,7 +166,10 @@ impl Serialize for Series<'_> {
         if let Some(since) = &self.since {
             let (seconds, total, points) = (since.seconds, since.total, &since.points);
             let rate = if seconds > 0.0 { total / seconds } else { 0.0 };
-            let since = json!({ "seconds": seconds, "total": total, "rate": rate, "points": points });
+            let error = HISTORY_ERROR;
+            let since = json!({
+                "seconds": seconds, "total": total, "rate": rate, "relative_error": error, "points": points
+            });
             map.serialize_entry("since", &since)?;
         }
         map.end()
@@ -200,23 +210,28 @@ impl Node {
         answer
     }
 
-    /// An answer without its series: for callers that send those in chunks.
-    pub fn frame(&self, now: Now) -> Value {
+    /// Which ranks an answer covers, which it does not and why, and how old the oldest contribution is, in seconds.
+    pub(crate) fn ranks(&self, now: Now) -> Value {
         let status = self.coverage.status(now);
         let mut missing = status.offline.clone();
         missing.add(&status.absent);
         missing.add(&status.silent);
         json!({
+            "covered": status.covered.to_string(),
+            "missing": missing.to_string(),
+            "offline": status.offline.to_string(),
+            "absent": status.absent.to_string(),
+            "silent": status.silent.to_string(),
+            "oldest": status.oldest_ns as f64 / 1e9,
+        })
+    }
+
+    /// An answer without its series: for callers that send those in chunks.
+    pub fn frame(&self, now: Now) -> Value {
+        json!({
             "version": VERSION,
             "time": now.wall_ns as f64 / 1e9,
-            "ranks": {
-                "covered": status.covered.to_string(),
-                "missing": missing.to_string(),
-                "offline": status.offline.to_string(),
-                "absent": status.absent.to_string(),
-                "silent": status.silent.to_string(),
-                "oldest": status.oldest_ns as f64 / 1e9,
-            },
+            "ranks": self.ranks(now),
             "period": self.granted_period_ns() as f64 / 1e9,
         })
     }
@@ -247,7 +262,8 @@ impl Node {
                 let states = if own { self.own_state(id) } else { self.state(id) }?;
                 let number = |(value, rank): (Amount, u32)| (Number::new(value, unit), rank);
                 let (sum, min, max) = (Number::new(states.sum, unit), number(states.min), number(states.max));
-                Values::Gauge { count: states.count, sum, min, max }
+                let max_time = Some(states.max_time_s).filter(|time| *time != 0);
+                Values::Gauge { count: states.count, sum, min, max, max_time }
             }
             Kind::Counter => {
                 let (mine, theirs) = (self.own.counter(id), below.and_then(|below| below.counter(id)));
@@ -289,9 +305,9 @@ impl Node {
         Some(Series { key, rank: own.then_some(self.config().rank), values, since })
     }
 
-    /// `None` for a set, of which no history is kept.
+    /// `None` for a gauge and a set, of which no history is kept.
     fn recent(&self, id: SeriesId, unit: Unit, since_ns: u64, now: Now, whose: Whose) -> Option<Recent> {
-        if id.kind() == Kind::Set {
+        if matches!(id.kind(), Kind::Gauge | Kind::Set) {
             return None;
         }
         let below = (whose == Whose::Subtree).then_some(&self.below);

@@ -15,7 +15,7 @@ use crate::wire::{DecodeError, Reader, Writer, list};
 pub(crate) use flows::WireFlows;
 
 /// The version of all formats here. A receiver refuses any other, the sender keeps what it has in custody.
-pub(crate) const VERSION: u8 = 2;
+pub(crate) const VERSION: u8 = 3;
 
 const KIND: u8 = 3;
 const REGULAR: u8 = 0;

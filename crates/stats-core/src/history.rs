@@ -118,6 +118,12 @@ impl Timeline {
         Timeline { slot_ns, slots, ..Timeline::default() }
     }
 
+    /// Forgets all slots.
+    pub(crate) fn clear(&mut self) {
+        self.filled.clear();
+        (self.next, self.pending_ns) = (0, 0);
+    }
+
     /// A period of `span_ns` has ended: the slot that is complete with it, if one is.
     pub(crate) fn advance(&mut self, span_ns: u64, wall_ns: u64) -> Option<usize> {
         self.pending_ns = self.pending_ns.saturating_add(span_ns);

@@ -139,6 +139,8 @@ pub struct Node {
     pub(crate) own: Store,
     /// Its gauges.
     pub(crate) gauges: BTreeMap<SeriesId, Amount>,
+    /// When they came about, where that is known: seconds since 1970.
+    pub(crate) gauge_times: BTreeMap<SeriesId, u64>,
     /// What it gained since the last seal.
     unsealed: Flows,
     /// What came from below.
@@ -185,6 +187,7 @@ impl Node {
             catalog: Catalog::new(config.max_series),
             own: Store::default(),
             gauges: BTreeMap::new(),
+            gauge_times: BTreeMap::new(),
             unsealed: Flows::default(),
             below: Store::default(),
             links: BTreeMap::new(),
@@ -336,8 +339,7 @@ impl Node {
     /// The states of the subtree as they are now.
     pub(crate) fn states_now(&self) -> BTreeMap<SeriesId, States> {
         let mut states: BTreeMap<SeriesId, States> = BTreeMap::new();
-        let rank = self.config.rank;
-        let own = self.gauges.iter().map(|(&id, &value)| (id, States::of(value, rank)));
+        let own = self.gauges.keys().filter_map(|&id| Some((id, self.own_state(id)?)));
         let below = self.links.values().filter(|link| !link.suspended);
         let below = below.flat_map(|link| link.states.iter().map(|(&id, &states)| (id, states)));
         for (id, more) in own.chain(below) {
@@ -354,7 +356,8 @@ impl Node {
     }
 
     pub(crate) fn own_state(&self, id: SeriesId) -> Option<States> {
-        self.gauges.get(&id).map(|&value| States::of(value, self.config.rank))
+        let time_s = self.gauge_times.get(&id).copied().unwrap_or(0);
+        self.gauges.get(&id).map(|&value| States::of(value, self.config.rank).since(time_s))
     }
 
     /// The ranks that send batches to this one: each speaks for a part of the subtree.

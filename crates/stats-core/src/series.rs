@@ -206,8 +206,6 @@ pub struct SeriesId(u32);
 
 /// Bits that hold the position among the series of one kind.
 const POSITION_BITS: u32 = 30;
-/// This part of a catalog's room is for the service's own series alone, so that nothing pushed can crowd them out.
-const RESERVE: usize = 8;
 /// More series than this no catalog holds.
 const CATALOG_MAX: usize = 1 << POSITION_BITS;
 
@@ -245,6 +243,8 @@ pub(crate) struct Catalog {
     sources: HashMap<Box<str>, usize>,
 }
 
+/// This part of a catalog's room is for the service's own series alone.
+const RESERVE: usize = 8;
 /// How many times the free room a source may have: alone, three quarters of all room.
 const SHARE: usize = 3;
 

@@ -63,7 +63,11 @@ impl Steps {
                 }
             }
         }
-        self.done >= self.selected.len()
+        let whole = self.done >= self.selected.len();
+        if whole && self.query.is_none() {
+            node.add_ranks(&mut self.tree, now);
+        }
+        whole
     }
 
     /// The bytes that it has come to.

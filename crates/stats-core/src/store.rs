@@ -140,11 +140,12 @@ impl Store {
         }
     }
 
-    /// Zero, for every series: a cleared series is still there.
+    /// Zero, for every series, with no history: a cleared series is still there.
     pub(crate) fn clear(&mut self) {
         self.counters.iter_mut().for_each(|counted| *counted = Counted::default());
         self.timers.iter_mut().for_each(|timed| *timed = Timed::default());
         self.sets.iter_mut().for_each(|members| *members = Members::default());
+        self.timeline.clear();
     }
 
     /// Totals that are not zero.

@@ -5,12 +5,16 @@ use crate::answer::{Number, timer_map};
 use crate::members::Members;
 use crate::node::Node;
 use crate::query::Query;
+use crate::schedule::Now;
 use crate::series::{Key, Kind, SeriesId, Unit};
 use crate::value::{Samples, States};
 use serde_json::{Map, Value, json};
 
 /// The key of a value whose name is also the beginning of longer names.
 const OWN_VALUE: &str = "value";
+
+/// What is not a number: the ranks that the tree covers, as in an answer.
+const RANKS: &str = "stats-agg.ranks";
 
 /// What the series of one name amount to.
 #[derive(Default)]
@@ -24,15 +28,21 @@ struct Named {
 impl Node {
     /// The merged tree: a counter is its total, a set its estimate, a gauge and a timer are objects of numbers. Series
     /// that differ in their tags only are merged; a name that is also the beginning of longer names has its own number
-    /// under `value`. A service that has more to do makes it in [`Steps`](crate::Steps).
-    pub fn tree(&self) -> Value {
+    /// under `value`; whom it covers is under `stats-agg.ranks`. A service that has more to do makes it in [`Steps`](crate::Steps).
+    pub fn tree(&self, now: Now) -> Value {
         let mut root = Map::new();
         let selected = self.select(&Query::default());
         let mut rest = selected.as_slice();
         while !rest.is_empty() {
             rest = self.add_name(&mut root, rest);
         }
+        self.add_ranks(&mut root, now);
         Value::Object(root)
+    }
+
+    /// Says whom the tree covers, where no other series can be.
+    pub(crate) fn add_ranks(&self, root: &mut Map<String, Value>, now: Now) {
+        insert(root, RANKS, self.ranks(now));
     }
 
     /// Adds the first of `series`, and those of the same name, which follow it; the rest.

@@ -213,22 +213,31 @@ pub struct States {
     pub min: (Amount, u32),
     /// The greatest, and its rank; of two equal ones the lower.
     pub max: (Amount, u32),
+    /// When the greatest came about, where its rank says so: seconds since 1970. 0: unknown.
+    pub max_time_s: u64,
 }
 
 impl States {
     /// One rank's state.
     pub fn of(value: Amount, rank: u32) -> Self {
-        States { count: 1, sum: value, min: (value, rank), max: (value, rank) }
+        States { count: 1, sum: value, min: (value, rank), max: (value, rank), max_time_s: 0 }
+    }
+
+    /// With the time at which it came about.
+    pub(crate) fn since(self, time_s: u64) -> Self {
+        States { max_time_s: time_s, ..self }
     }
 
     /// These and `other`'s.
     pub fn merged(self, other: States) -> Self {
-        let later = |a: (Amount, u32), b: (Amount, u32)| b.0 > a.0 || (b.0 == a.0 && b.1 < a.1);
+        let order = |s: &States| (s.max.0, std::cmp::Reverse(s.max.1), s.max_time_s);
+        let greater = if order(&other) > order(&self) { other } else { self };
         States {
             count: self.count.saturating_add(other.count),
             sum: self.sum.plus(other.sum),
             min: self.min.min(other.min),
-            max: if later(self.max, other.max) { other.max } else { self.max },
+            max: greater.max,
+            max_time_s: greater.max_time_s,
         }
     }
 
@@ -236,6 +245,7 @@ impl States {
         out.uint(self.count);
         self.max.0.encode(out);
         out.uint(u64::from(self.max.1));
+        out.uint(self.max_time_s);
         if self.count > 1 {
             self.sum.encode(out);
             self.min.0.encode(out);
@@ -250,11 +260,12 @@ impl States {
             return Ok(None);
         }
         let max = (Amount::decode(from)?, from.u32()?);
+        let max_time_s = from.uint()?;
         if count == 1 {
-            return Ok(Some(States::of(max.0, max.1)));
+            return Ok(Some(States::of(max.0, max.1).since(max_time_s)));
         }
         let (sum, min) = (Amount::decode(from)?, (Amount::decode(from)?, from.u32()?));
-        Ok(Some(States { count, sum, min, max }))
+        Ok(Some(States { count, sum, min, max, max_time_s }))
     }
 }
 
@@ -272,7 +283,8 @@ mod tests {
     }
 
     fn states() -> impl Strategy<Value = States> {
-        (any::<i32>(), 0_u32..8).prop_map(|(value, rank)| States::of(Amount::whole(i128::from(value)), rank))
+        (-2_i128..3, 0_u32..3, 0_u64..3)
+            .prop_map(|(value, rank, time_s)| States::of(Amount::whole(value), rank).since(time_s))
     }
 
     fn bytes(samples: &Samples) -> Vec<u8> {

@@ -239,7 +239,31 @@ fn an_answer_looks_as_documented() {
     }
     (0..7).for_each(|_| tree.step(0));
     insta::assert_json_snapshot!(tree.answer());
-    insta::assert_json_snapshot!(tree.ranks[0].node.as_ref().unwrap().tree());
+    insta::assert_json_snapshot!(tree.ranks[0].node.as_ref().unwrap().tree(tree.now()));
+}
+
+#[test]
+fn history_begins_anew_with_a_clear_and_gauges_have_none() {
+    let mut tree = Tree::new(1, 2);
+    let since = |tree: &Tree| {
+        let query = Query::parse(&serde_json::json!({ "match": ["pushed", "one"], "since": 1e9 })).unwrap();
+        tree.ranks[0].node.as_ref().unwrap().answer(&query, tree.now())["series"].clone()
+    };
+    let go_on = |tree: &mut Tree| {
+        for _ in 0..100 {
+            tree.push(0, 10);
+            tree.step(0);
+        }
+    };
+    go_on(&mut tree);
+    let series = since(&tree);
+    assert_eq!((&series[0]["name"], &series[0]["since"]), (&"one".into(), &Value::Null));
+    assert_eq!(series[1]["since"]["seconds"], 10.0);
+    tree.ranks[0].node.as_mut().unwrap().handle_clear(7);
+    go_on(&mut tree);
+    let since = since(&tree)[1]["since"].clone();
+    assert!((8.0..=10.0).contains(&since["seconds"].as_f64().unwrap()), "{since}");
+    assert_eq!(since["rate"], 100.0);
 }
 
 #[test]
@@ -257,6 +281,25 @@ fn the_peak_names_the_rank_with_the_highest_rate() {
         }
     }
     assert!(seen);
+}
+
+#[test]
+fn the_greatest_state_names_its_rank_and_when_it_came_about() {
+    let mut tree = Tree::new(7, 2);
+    let longest = key("longest", Kind::Gauge);
+    for (rank, value, time_s) in [(3, 10, 1_000), (6, 30, 2_000), (0, 20, 3_000)] {
+        let node = tree.ranks[rank].node.as_mut().unwrap();
+        let id = node.declare(longest.clone()).unwrap();
+        node.set_since(id, Amount::whole(value), time_s);
+    }
+    (0..40).for_each(|_| tree.step(0));
+    assert_eq!(tree.series("longest")["max"], serde_json::json!({"value": 30, "rank": 6, "time": 2_000}));
+    // The next is of a rank that does not say.
+    let node = tree.ranks[6].node.as_mut().unwrap();
+    let id = node.declare(longest).unwrap();
+    node.set(id, Some(Amount::whole(40)));
+    (0..40).for_each(|_| tree.step(0));
+    assert_eq!(tree.series("longest")["max"], serde_json::json!({"value": 40, "rank": 6}));
 }
 
 #[test]

@@ -22,8 +22,10 @@ use std::time::{Duration, Instant};
 const HAND_OVER_WAIT: Duration = Duration::from_millis(5);
 /// Full batches of one socket before the next socket's turn.
 const BATCHES: usize = 16;
+/// How long a thread that has been told to stop may take what waits in its sockets.
+const DRAIN_MAX: Duration = Duration::from_millis(100);
 /// Between two attempts at sockets that were taken.
-const RETRY: Duration = Duration::from_secs(10);
+const RETRY: Duration = Duration::from_secs(5);
 /// After an error of the system that should not be: not at once again.
 const AFTER_ERROR: Duration = Duration::from_millis(10);
 /// As /proc and `ps` show it.
@@ -257,12 +259,16 @@ fn work(
 ) {
     let sources = std::iter::once(shared.wake.as_fd()).chain(sockets.iter().map(AsFd::as_fd));
     let mut ready: Vec<PollFd<'_>> = sources.map(|fd| PollFd::new(fd, PollFlags::POLLIN)).collect();
-    while !shared.stop.load(Ordering::Acquire) {
+    loop {
+        // What was sent before the end is taken, as far as there is time.
+        let deadline = shared.stop.load(Ordering::Acquire).then(|| Instant::now() + DRAIN_MAX);
         hand_over_if_wanted(shard, shared);
-        match poll(&mut ready, PollTimeout::NONE) {
-            Ok(_) => {}
-            Err(Errno::EINTR) => continue,
-            Err(_) => std::thread::sleep(AFTER_ERROR),
+        if deadline.is_none() {
+            match poll(&mut ready, PollTimeout::NONE) {
+                Ok(_) => {}
+                Err(Errno::EINTR) => continue,
+                Err(_) => std::thread::sleep(AFTER_ERROR),
+            }
         }
         if ready[0].any() == Some(true) {
             // Back to zero. It is there to be read.
@@ -270,11 +276,11 @@ fn work(
         }
         shard.set_time(u32::try_from(started.elapsed().as_secs()).unwrap_or(u32::MAX));
         for ((socket, receiver), ready) in sockets.iter().zip(&mut *receivers).zip(&ready[1..]) {
-            if ready.any() != Some(true) {
+            if ready.any() != Some(true) && deadline.is_none() {
                 continue;
             }
             for _ in 0..BATCHES {
-                // What has been received is taken to the end, even when it is time to stop.
+                // What has been received is taken to the end.
                 let take = |datagram: &[u8]| {
                     shard.receive(datagram);
                     hand_over_if_wanted(shard, shared);
@@ -291,10 +297,14 @@ fn work(
                         break;
                     }
                 }
-                if shared.stop.load(Ordering::Acquire) {
-                    return;
+                let late = deadline.is_some_and(|deadline| Instant::now() > deadline);
+                if late || (deadline.is_none() && shared.stop.load(Ordering::Acquire)) {
+                    break;
                 }
             }
+        }
+        if deadline.is_some() {
+            return;
         }
     }
 }

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use crate::names::{Owner, Sure};
+use crate::sample::Source;
 use crate::totals::Totals;
 
 /// What one name amounts to.
@@ -13,6 +14,9 @@ pub(crate) struct Named {
     pub(crate) module: bool,
     /// It has been a process of its own.
     pub(crate) process: bool,
+    /// Where its numbers come from, as of the last credit, and when that was.
+    pub(crate) source: Source,
+    credited_ns: u64,
     /// When, last, something was added that may be another module's (CLOCK_MONOTONIC ns).
     pub(crate) mixed_ns: Option<u64>,
 }
@@ -63,6 +67,10 @@ impl Ledger {
         if owner.sure == Sure::Mixed {
             named.mixed_ns = Some(now_ns);
         }
+        // What is credited at one moment is of all who have that name: the best of their sources counts.
+        named.source =
+            if named.credited_ns == now_ns { named.source.max(totals.source) } else { totals.source };
+        named.credited_ns = now_ns;
         named.totals.merge(&totals);
         for (reader, part) in before {
             if let Some(base) = self.bases.get_mut(&reader) {

@@ -296,7 +296,8 @@ impl Registry {
                 accounts.seen_as(who, self.mark(*id, &comm), now_ns);
             }
             let to = &mut accounts.held(who).totals;
-            if let (Some((table, source)), Some(_)) = (table, known) {
+            let turns = known.filter(|s| generation & 1 == 1 && s.generation() == generation);
+            if let (Some((table, source)), Some(_)) = (table, turns) {
                 to.turns_from(source, table);
             }
             let lives = thread.look(slot, generation, stat, &self.scale, to);

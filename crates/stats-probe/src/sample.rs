@@ -33,7 +33,7 @@ pub struct ModuleSample {
     pub ambiguous: bool,
     /// It runs in a process of its own, not as a thread of the broker.
     pub process: bool,
-    /// Where the numbers come from.
+    /// Where the numbers come from now.
     pub source: Source,
     /// The threads that live now.
     pub tids: Vec<i32>,
@@ -85,6 +85,7 @@ impl ModuleSample {
             reactor: named.module,
             ambiguous: named.mixed_ns.is_some_and(|ns| ns >= started_ns),
             process: named.process,
+            source: named.source,
             ..Self::default()
         };
         sample.add(&named.totals, base, started_ns);
@@ -165,7 +166,6 @@ impl ModuleSample {
             (self.longest_blocked_ns, self.longest_blocked_at_ns) = (longest.ns, longest.at_ns);
         }
         self.work.merge(&work);
-        self.source = now.source;
     }
 
     pub(crate) fn add_thread(&mut self, tid: i32, thread: &Thread, to_ns: impl Fn(u64) -> u64) {

@@ -8,6 +8,7 @@ use crate::measure::Measure;
 use crate::methods;
 use crate::questions::Questions;
 use crate::stall::Notice;
+use crate::statsd::Statsd;
 use flux::{Error, Level, Method, Module, Node as To, Payload, PendingRpc, Scope, Watcher};
 use serde_json::Value;
 use stats_core::{DecodeError, Intake, Node, NodeConfig, Now};
@@ -29,6 +30,7 @@ pub(crate) struct StatsAgg {
     pub(crate) intake: Intake,
     pub(crate) ancestors: Ancestors,
     pub(crate) measure: Measure,
+    pub(crate) statsd: Statsd,
     custody: Option<CustodyFile>,
     started: Instant,
     /// Fires at the node's next deadline.
@@ -94,13 +96,19 @@ impl StatsAgg {
     /// Records what was measured since the last time.
     fn record(&mut self, scope: &Scope<Self>) {
         let (panics, streams) = (scope.panics(), self.questions.open_streams());
-        for notice in self.measure.record(&mut self.node, panics, streams, self.config.stall) {
+        let (stall, wall_ns) = (self.config.stall, self.now().wall_ns);
+        for notice in self.measure.record(&mut self.node, panics, streams, stall, wall_ns) {
             log_stall(scope, notice);
         }
+        self.statsd.record(scope, &mut self.node);
     }
 
-    /// Takes a configuration that has been checked.
-    pub(crate) fn apply(&mut self, scope: &Scope<Self>, config: Config) {
+    /// Takes a configuration that has been checked. An error changes nothing.
+    pub(crate) fn apply(&mut self, scope: &Scope<Self>, config: Config) -> Result<(), Error> {
+        // First, for it alone can fail: of the rest it is known that it can be had.
+        if config.statsd_changed(&self.config) {
+            self.statsd.configure(scope, &mut self.node, &config)?;
+        }
         if config.probe != self.config.probe {
             self.record(scope);
             self.measure.replace_probe(start_probe(scope, config.probe));
@@ -114,6 +122,7 @@ impl StatsAgg {
         }
         self.config = config;
         self.schedule(scope);
+        Ok(())
     }
 
     /// The settings that `instance`, the whole configuration, and our arguments amount to.
@@ -125,6 +134,10 @@ impl StatsAgg {
         if let Some(why) = self.measure.fallback() {
             let text = format!("probe=attach is not possible here ({why}): falling back to probe=proc");
             scope.log(Level::Info, &text);
+        }
+        if self.measure.blocked_unavailable() {
+            let text = "blocked_s is not known here: libflux runs its nested reactors past its GOT; sleep_s holds both";
+            scope.log(Level::Info, text);
         }
         if let Some(why) = self.measure.slots_private() {
             scope
@@ -261,6 +274,7 @@ impl Module for StatsAgg {
 
         let mut agg = StatsAgg {
             measure: Measure::new(start_probe(scope, config.probe)),
+            statsd: Statsd::default(),
             config,
             arguments: arguments.to_vec(),
             node,
@@ -279,6 +293,7 @@ impl Module for StatsAgg {
             busy_before: (thread_cpu_ns(), 0),
         };
         agg.node.set_history(agg.config.history);
+        agg.statsd.configure(scope, &mut agg.node, &agg.config)?;
         agg.log_probe(scope);
         agg.schedule(scope);
         agg.explore_parent(scope);
@@ -295,12 +310,15 @@ impl Module for StatsAgg {
         self.end_streams();
         self.measure.settle_names();
         self.record(scope);
+        self.statsd.end(&mut self.node);
         self.node.begin_unload(self.now());
         self.transmit(scope);
         if self.node.is_drained() { None } else { Some(UNLOAD_TIMEOUT) }
     }
 
     fn ended(&mut self, scope: &Scope<Self>) {
+        // When the thread was cancelled there was no farewell.
+        self.statsd.end(&mut self.node);
         self.leave_custody(scope);
     }
 }

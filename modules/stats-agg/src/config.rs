@@ -2,7 +2,10 @@
 
 use flux::{Error, parse_duration};
 use serde_json::Value;
+use stats_core::TAGS_MAX;
+use stats_ingest::Address;
 use std::fmt;
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 /// The shortest period: below it the service would measure itself.
@@ -13,12 +16,17 @@ const STALL_MIN: Duration = Duration::from_millis(100);
 const STALL_MAX: Duration = Duration::from_secs(86_400);
 const HISTORY_MAX: Duration = Duration::from_secs(86_400);
 const TTL_MIN: Duration = Duration::from_secs(1);
-const TTL_MAX: Duration = Duration::from_secs(366 * 86_400);
-const SERIES_MIN: u64 = 100;
-const SERIES_MAX: u64 = 1_000_000;
+const TTL_MAX: Duration = Duration::from_secs(30 * 86_400);
+const SERIES: RangeInclusive<usize> = 100..=1_000_000;
+const TAGS: RangeInclusive<usize> = 0..=TAGS_MAX;
+/// Sockets of one rank.
+const ADDRESSES_MAX: usize = 8;
 
 /// The keys, as they are named in errors.
-const KEYS: &str = "period, probe, stall, history, ttl, max-series, guest-query";
+const KEYS: &str = "period, probe, stall, statsd, history, max-series, max-tags, ttl, guest-query";
+
+/// Those of them that are lists: in an argument, separated by commas.
+const LISTS: &[&str] = &["statsd"];
 
 /// Where the numbers of a module's reactor come from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,10 +59,14 @@ pub(crate) struct Config {
     pub(crate) stall: Duration,
     /// How long the root keeps recent periods.
     pub(crate) history: Duration,
-    /// When a pushed gauge is gone that is not pushed again.
-    pub(crate) ttl: Duration,
     /// Series that this rank keeps, its subtree's included.
     pub(crate) max_series: usize,
+    /// Where to listen for statsd lines.
+    pub(crate) statsd: Vec<Address>,
+    /// Tags that a pushed series may have.
+    pub(crate) max_tags: usize,
+    /// How long what is pushed may be idle: a gauge, and all series of a job (the tag `jobid`).
+    pub(crate) ttl: Duration,
     /// Whether others than the instance owner may query.
     pub(crate) guest_query: bool,
 }
@@ -66,8 +78,10 @@ impl Default for Config {
             probe: ProbeMode::Attach,
             stall: Duration::from_secs(5),
             history: Duration::from_secs(600),
-            ttl: Duration::from_secs(600),
             max_series: 20_000,
+            statsd: Vec::new(),
+            max_tags: TAGS_MAX,
+            ttl: Duration::from_secs(600),
             guest_query: false,
         }
     }
@@ -95,6 +109,13 @@ impl Config {
         Ok(config)
     }
 
+    /// Whether the listener has to be told.
+    pub(crate) fn statsd_changed(&self, before: &Config) -> bool {
+        let concerned =
+            |config: &Config| (config.statsd.clone(), config.max_series, config.max_tags, config.ttl);
+        concerned(self) != concerned(before)
+    }
+
     fn set(&mut self, key: &str, value: &str) -> Result<(), Error> {
         match key {
             "period" => self.period = between(key, value, PERIOD_MIN, PERIOD_MAX)?,
@@ -108,15 +129,10 @@ impl Config {
             }
             "stall" => self.stall = between(key, value, STALL_MIN, STALL_MAX)?,
             "history" => self.history = between(key, value, Duration::ZERO, HISTORY_MAX)?,
+            "max-series" => self.max_series = whole(key, value, SERIES)?,
+            "max-tags" => self.max_tags = whole(key, value, TAGS)?,
             "ttl" => self.ttl = between(key, value, TTL_MIN, TTL_MAX)?,
-            "max-series" => {
-                let range = SERIES_MIN..=SERIES_MAX;
-                let series = value.parse().ok().filter(|series| range.contains(series)).ok_or_else(|| {
-                    let form = format!("a whole number, {SERIES_MIN} to {SERIES_MAX}");
-                    Error::invalid(format!("max-series={value}: expected {form}"))
-                })?;
-                self.max_series = usize::try_from(series).unwrap_or(usize::MAX);
-            }
+            "statsd" => self.statsd = addresses(key, value)?,
             "guest-query" => {
                 self.guest_query = match value {
                     "true" => true,
@@ -133,6 +149,13 @@ impl Config {
 /// A TOML value as the text that an argument would have.
 fn text(key: &str, value: &Value) -> Result<String, Error> {
     match value {
+        Value::Array(list) if LISTS.contains(&key) => {
+            let words: Option<Vec<&str>> = list.iter().map(Value::as_str).collect();
+            let words = words.ok_or_else(|| {
+                Error::invalid(format!("[stats-agg] {key}: expected a list of strings, not {value}"))
+            })?;
+            Ok(words.join(","))
+        }
         Value::String(text) => Ok(text.clone()),
         Value::Number(number) => Ok(number.to_string()),
         Value::Bool(flag) => Ok(flag.to_string()),
@@ -144,6 +167,28 @@ fn text(key: &str, value: &Value) -> Result<String, Error> {
 
 fn in_table(error: &Error) -> Error {
     Error::new(error.errnum(), format!("[stats-agg] {error}"))
+}
+
+fn whole(key: &str, value: &str, range: RangeInclusive<usize>) -> Result<usize, Error> {
+    value.parse().ok().filter(|number| range.contains(number)).ok_or_else(|| {
+        let form = format!("a whole number, {} to {}", range.start(), range.end());
+        Error::invalid(format!("{key}={value}: expected {form}"))
+    })
+}
+
+/// A list, each of them once. Nothing: an empty list.
+fn addresses(key: &str, value: &str) -> Result<Vec<Address>, Error> {
+    let mut addresses = Vec::new();
+    for word in value.split(',').map(str::trim).filter(|word| !word.is_empty()) {
+        let address = word.parse().map_err(|error| Error::invalid(format!("{key}={word}: {error}")))?;
+        if !addresses.contains(&address) {
+            addresses.push(address);
+        }
+    }
+    if addresses.len() > ADDRESSES_MAX {
+        return Err(Error::invalid(format!("{key}={value}: expected at most {ADDRESSES_MAX} addresses")));
+    }
+    Ok(addresses)
 }
 
 fn between(key: &str, value: &str, min: Duration, max: Duration) -> Result<Duration, Error> {
@@ -182,19 +227,35 @@ mod tests {
     }
 
     #[test]
+    fn a_list_is_a_list_in_the_table_and_separated_by_commas_as_an_argument() {
+        let table = json!({"stats-agg": {"statsd": ["127.0.0.1:8125", "unix:"], "ttl": "1h", "max-tags": 4}});
+        let from_table = with(table.clone(), &[]).unwrap();
+        let shown = |config: &Config| config.statsd.iter().map(Address::to_string).collect::<Vec<_>>();
+        assert_eq!(shown(&from_table), ["127.0.0.1:8125", "unix:"]);
+        assert_eq!((from_table.ttl.as_secs(), from_table.max_tags), (3600, 4));
+        let from_arguments = with(json!({}), &["statsd=127.0.0.1:8125,unix:,unix"]).unwrap();
+        assert_eq!(from_arguments.statsd, from_table.statsd);
+        assert!(with(table, &["statsd="]).unwrap().statsd.is_empty(), "an argument can switch it off");
+    }
+
+    #[test]
     fn a_wrong_setting_is_refused_with_key_value_and_what_is_allowed() {
         for (word, said) in [
             ("period=abc", "period=abc: expected a duration"),
             ("period=-1", "period=-1: expected a duration"),
             ("period=0", "period=0: expected a duration from 0.1s to 3600s"),
             ("probe=magic", "probe=magic: expected attach, proc or off"),
-            ("nonsense=1", "nonsense=1: unknown key; allowed: period, probe, stall, history"),
+            ("nonsense=1", "nonsense=1: unknown key; allowed: period, probe, stall, statsd, history"),
             ("nonsense", "nonsense: expected key=value, where key is one of period"),
             ("max-series=-5", "max-series=-5: expected a whole number, 100 to 1000000"),
             ("guest-query=maybe", "guest-query=maybe: expected true or false"),
+            ("statsd=8125", "statsd=8125: expected HOST:PORT with a loopback address"),
+            ("statsd=0.0.0.0:8125", "statsd=0.0.0.0:8125: expected HOST:PORT with a loopback address"),
+            ("max-tags=17", "max-tags=17: expected a whole number, 0 to 16"),
+            ("ttl=0s", "ttl=0s: expected a duration from 1s"),
             ("stall=0", "stall=0: expected a duration from 0.1s to 86400s"),
             ("history=2d", "history=2d: expected a duration from 0s to 86400s"),
-            ("ttl=0.5", "ttl=0.5: expected a duration from 1s to 31622400s"),
+            ("ttl=0.5", "ttl=0.5: expected a duration from 1s to 2592000s"),
         ] {
             let error = with(json!({}), &[word]).unwrap_err().to_string();
             assert!(error.starts_with(said), "{word}: {error}");
@@ -206,6 +267,8 @@ mod tests {
         for (table, said) in [
             (json!({"period": "abc"}), "[stats-agg] period=abc: expected a duration"),
             (json!({"perriod": "1s"}), "[stats-agg] perriod=1s: unknown key"),
+            (json!({"statsd": [8125]}), "[stats-agg] statsd: expected a list of strings, not [8125]"),
+            (json!({"statsd": ["10.0.0.1:8125"]}), "[stats-agg] statsd=10.0.0.1:8125: expected HOST:PORT"),
             (json!({"probe": ["attach"]}), "[stats-agg] probe: expected a string"),
             (json!("x"), "[stats-agg] must be a table"),
         ] {

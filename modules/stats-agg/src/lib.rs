@@ -14,7 +14,9 @@ mod left;
 mod measure;
 mod methods;
 mod questions;
+mod recorded;
 mod stall;
+mod statsd;
 mod upstream;
 
 flux::module!(agg::StatsAgg);

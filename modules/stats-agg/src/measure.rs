@@ -1,62 +1,14 @@
 //! From the probe to series: `modules.NAME.*` of this rank, and what the service says of itself.
 
+use crate::recorded::{Clocks, Hook, Recorded, whole};
 use crate::stall::{Notice, Stalls};
-use stats_core::{Amount, Events, Key, Kind, Node, Refused, Samples, SeriesId, Unit};
-use stats_probe::{AsOf, Mode, ModuleSample, Name, Probe, Source, WorkHistogram, monotonic_ns};
+use stats_core::{Amount, Events, Key, Kind, Node, Refused, SeriesId, Unit};
+use stats_probe::{AsOf, Mode, Name, Probe, monotonic_ns};
 use std::collections::HashMap;
 use std::time::Duration;
 
 /// Periods between two looks at the list of modules, beside those at once when a module is new.
 const NAMES_PERIODS: u32 = 15;
-
-/// The series of one module on this rank, and what is recorded of it already. Series exist as far as their numbers do:
-/// what /proc alone knows has no turns, and what is unknown is absent rather than zero.
-struct Recorded {
-    usage: UsageIds,
-    turns: Option<TurnIds>,
-    blocked: Option<SeriesId>,
-    /// A state that exists while the module does not come back to its reactor.
-    stalled: Option<SeriesId>,
-    /// A state that exists where the numbers may be of more than one module.
-    ambiguous: Option<SeriesId>,
-    before: Before,
-}
-
-/// What the probe knows of threads that it has not seen turn yet.
-#[derive(Clone, Copy)]
-struct Hook {
-    hooked: bool,
-    blocked_known: bool,
-}
-
-/// The sums of a sample that are recorded already.
-#[derive(Default)]
-struct Before {
-    wakeups: u64,
-    work_ns: u64,
-    sleep_ns: u64,
-    blocked_ns: u64,
-    cpu_ns: u64,
-    runq_wait_ns: u64,
-    voluntary: u64,
-    involuntary: u64,
-    work: WorkHistogram,
-}
-
-struct UsageIds {
-    cpu: SeriesId,
-    runq_wait: SeriesId,
-    switches_voluntary: SeriesId,
-    switches_involuntary: SeriesId,
-}
-
-struct TurnIds {
-    wakeups: SeriesId,
-    work: SeriesId,
-    sleep: SeriesId,
-    work_per_wakeup: SeriesId,
-    longest_work: SeriesId,
-}
 
 /// The service's own series.
 struct OwnIds {
@@ -112,6 +64,12 @@ impl Measure {
         self.probe.status().fallback
     }
 
+    /// Reactors are timed, and what is blocked cannot be told from sleep.
+    pub(crate) fn blocked_unavailable(&self) -> bool {
+        let status = self.probe.status();
+        matches!(status.mode, Mode::Attach | Mode::Preload) && !status.blocked_available
+    }
+
     /// Why the slots of the probe cannot be read from outside, if so.
     pub(crate) fn slots_private(&self) -> Option<String> {
         self.probe.status().slots_private
@@ -138,6 +96,7 @@ impl Measure {
         panics: u64,
         streams: usize,
         stall: Duration,
+        wall_ns: u64,
     ) -> Vec<Notice> {
         self.periods = self.periods.wrapping_add(1);
         // First of all, so that a full catalog can still say that it is full.
@@ -151,6 +110,7 @@ impl Measure {
         let stall_ns = u64::try_from(stall.as_nanos()).unwrap_or(u64::MAX);
         let samples = self.probe.sample();
         let now_ns = monotonic_ns();
+        let clocks = Clocks { now_ns, wall_ns };
         for sample in samples {
             if !sample.reactor {
                 // ZeroMQ's threads, say; or a module that no list has named yet, whose sums are recorded whole as soon as
@@ -163,9 +123,9 @@ impl Measure {
                 self.modules.insert(sample.name.clone(), recorded);
             }
             if let Some(recorded) = self.modules.get_mut(&sample.name) {
-                recorded.record(node, sample, hook);
+                recorded.record(node, sample, hook, clocks);
                 let stalled_ns = self.stalls.look(sample, now_ns, stall_ns);
-                recorded.record_stall(node, sample, stalled_ns);
+                recorded.record_stall(node, sample, stalled_ns, clocks);
             }
         }
         self.record_own(node, panics, status.overflow);
@@ -195,113 +155,6 @@ impl Measure {
             node.add(id, whole(now.saturating_sub(before)));
         }
     }
-}
-
-fn whole(count: u64) -> Amount {
-    Amount::whole(count.into())
-}
-
-impl Recorded {
-    fn new(node: &mut Node, sample: &ModuleSample) -> Result<Self, Refused> {
-        let usage = UsageIds {
-            cpu: declare(node, sample, "cpu_s", Kind::Counter, Unit::Nanoseconds)?,
-            runq_wait: declare(node, sample, "runq_wait_s", Kind::Counter, Unit::Nanoseconds)?,
-            switches_voluntary: declare(node, sample, "switches_voluntary", Kind::Counter, Unit::None)?,
-            switches_involuntary: declare(node, sample, "switches_involuntary", Kind::Counter, Unit::None)?,
-        };
-        Ok(Recorded {
-            usage,
-            turns: None,
-            blocked: None,
-            stalled: None,
-            ambiguous: None,
-            before: Before::default(),
-        })
-    }
-
-    fn record_stall(&mut self, node: &mut Node, module: &ModuleSample, stalled_ns: Option<u64>) {
-        if stalled_ns.is_some() && self.stalled.is_none() {
-            self.stalled = declare(node, module, "stalled", Kind::Gauge, Unit::Nanoseconds).ok();
-        }
-        if let Some(id) = self.stalled {
-            node.set(id, stalled_ns.map(whole));
-        }
-    }
-
-    fn record(&mut self, node: &mut Node, now: &ModuleSample, hook: Hook) {
-        let thread = hook.hooked && !now.process;
-        let timed = now.source != Source::Proc || thread;
-        if timed && self.turns.is_none() {
-            self.turns = turn_ids(node, now).ok();
-        }
-        let blocked_known = now.blocked_ns.is_some() || (thread && hook.blocked_known);
-        if timed && self.blocked.is_none() && blocked_known {
-            self.blocked = declare(node, now, "blocked_s", Kind::Counter, Unit::Nanoseconds).ok();
-        }
-        if now.ambiguous && self.ambiguous.is_none() {
-            self.ambiguous = declare(node, now, "ambiguous", Kind::Gauge, Unit::None).ok();
-        }
-        if let Some(id) = self.ambiguous {
-            node.set(id, Some(Amount::whole(1)));
-        }
-        let (usage, before) = (&self.usage, &self.before);
-        let mut add = |id, now: u64, before: u64| node.add(id, whole(now.saturating_sub(before)));
-        add(usage.cpu, now.cpu_ns, before.cpu_ns);
-        add(usage.runq_wait, now.runq_wait_ns, before.runq_wait_ns);
-        add(usage.switches_voluntary, now.voluntary, before.voluntary);
-        add(usage.switches_involuntary, now.involuntary, before.involuntary);
-        let blocked_ns = now.blocked_ns.unwrap_or(0);
-        if let Some(id) = self.blocked {
-            add(id, blocked_ns, before.blocked_ns);
-        }
-        if let Some(turns) = &self.turns {
-            add(turns.wakeups, now.wakeups, before.wakeups);
-            add(turns.work, now.work_ns, before.work_ns);
-            add(turns.sleep, now.sleep_ns, before.sleep_ns);
-            let mut samples = Samples::default();
-            now.work.since(&before.work).for_each(|(work_ns, count)| samples.add(work_ns, count));
-            node.observe(turns.work_per_wakeup, &samples);
-            node.set(turns.longest_work, Some(whole(now.longest_work_ns)));
-        }
-        self.before = Before {
-            wakeups: now.wakeups,
-            work_ns: now.work_ns,
-            sleep_ns: now.sleep_ns,
-            blocked_ns,
-            cpu_ns: now.cpu_ns,
-            runq_wait_ns: now.runq_wait_ns,
-            voluntary: now.voluntary,
-            involuntary: now.involuntary,
-            work: now.work.clone(),
-        };
-    }
-}
-
-/// A module's name as a part of a series': dots would make it several parts.
-fn part(name: &str) -> String {
-    let valid = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
-    let part: String = name.chars().map(|c| if valid(c) { c } else { '_' }).collect();
-    if part.is_empty() { "unnamed".to_owned() } else { part }
-}
-
-fn declare(
-    node: &mut Node,
-    module: &ModuleSample,
-    name: &str,
-    kind: Kind,
-    unit: Unit,
-) -> Result<SeriesId, Refused> {
-    node.declare(Key::new(&format!("modules.{}.{name}", part(&module.name)), &[], kind, unit)?)
-}
-
-fn turn_ids(node: &mut Node, module: &ModuleSample) -> Result<TurnIds, Refused> {
-    Ok(TurnIds {
-        wakeups: declare(node, module, "wakeups", Kind::Counter, Unit::None)?,
-        work: declare(node, module, "work_s", Kind::Counter, Unit::Nanoseconds)?,
-        sleep: declare(node, module, "sleep_s", Kind::Counter, Unit::Nanoseconds)?,
-        work_per_wakeup: declare(node, module, "work_per_wakeup_s", Kind::Timer, Unit::Nanoseconds)?,
-        longest_work: declare(node, module, "longest_work_s", Kind::Gauge, Unit::Nanoseconds)?,
-    })
 }
 
 fn own_ids(node: &mut Node) -> Result<OwnIds, Refused> {

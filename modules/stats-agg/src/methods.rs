@@ -90,7 +90,7 @@ impl StatsAgg {
     /// A changed configuration of the instance: taken whole or refused whole.
     fn config_reload(&mut self, scope: &Scope<Self>, request: &Request<'_>) -> Result<Answer, Error> {
         let config = self.configured_by(&request.json()?)?;
-        self.apply(scope, config);
+        self.apply(scope, config)?;
         Ok(Answer::Empty)
     }
 }

@@ -58,7 +58,8 @@ struct Question {
 }
 
 enum Asker {
-    Once(KeptRequest),
+    /// A streaming request that wants but one answer is told that there is no more (RFC 6).
+    Once { request: KeptRequest, streaming: bool },
     /// One of the streams.
     Stream(u64),
 }
@@ -70,6 +71,8 @@ struct Stream {
     payload: Value,
     /// Its last answer is not whole yet.
     busy: bool,
+    /// The instance's owner asks.
+    owner: bool,
 }
 
 /// What is asked of other ranks.
@@ -99,12 +102,18 @@ impl Question {
     }
 }
 
+impl Asker {
+    fn once(scope: &Scope<StatsAgg>, request: &Request<'_>) -> Result<Self, Error> {
+        Ok(Asker::Once { request: scope.keep(request)?, streaming: request.is_streaming() })
+    }
+}
+
 impl StatsAgg {
     /// The merged tree of this rank's subtree.
     pub(crate) fn ask_tree(&mut self, scope: &Scope<Self>, request: &Request<'_>) -> Result<Answer, Error> {
         self.check_room()?;
         let steps = Steps::tree(&self.node);
-        self.begin(scope, Asker::Once(scope.keep(request)?), Value::Null, Some(steps), None);
+        self.begin(scope, Asker::once(scope, request)?, Value::Null, Some(steps), None);
         Ok(Answer::Later)
     }
 
@@ -117,7 +126,7 @@ impl StatsAgg {
             keys.remove("stream");
         }
         if !query.stream() {
-            self.answer(scope, Asker::Once(scope.keep(request)?), query, payload);
+            self.answer(scope, Asker::once(scope, request)?, query, payload, request.from_owner());
             return Ok(Answer::Later);
         }
         if !request.is_streaming() {
@@ -128,7 +137,13 @@ impl StatsAgg {
         }
         self.questions.numbers += 1;
         let number = self.questions.numbers;
-        let stream = Stream { request: scope.keep(request)?, query, payload, busy: false };
+        let stream = Stream {
+            request: scope.keep(request)?,
+            query,
+            payload,
+            busy: false,
+            owner: request.from_owner(),
+        };
         self.questions.streams.insert(number, stream);
         self.feed(scope, number);
         Ok(Answer::Later)
@@ -184,15 +199,20 @@ impl StatsAgg {
     fn feed(&mut self, scope: &Scope<Self>, number: u64) {
         if let Some(stream) = self.questions.streams.get_mut(&number) {
             stream.busy = true;
-            let (query, payload) = (stream.query.clone(), stream.payload.clone());
-            self.answer(scope, Asker::Stream(number), query, payload);
+            let (query, payload, owner) = (stream.query.clone(), stream.payload.clone(), stream.owner);
+            self.answer(scope, Asker::Stream(number), query, payload, owner);
         }
     }
 
-    fn answer(&mut self, scope: &Scope<Self>, to: Asker, query: Query, mut payload: Value) {
+    fn answer(&mut self, scope: &Scope<Self>, to: Asker, query: Query, mut payload: Value, owner: bool) {
         let now = self.now();
         let mut frame = self.node.frame(now);
         frame["instance"] = self.instance.clone();
+        // A line that somebody sent is for the owner's eyes alone.
+        let statsd = if owner { self.statsd.describe() } else { Value::Null };
+        if !statsd.is_null() {
+            frame["statsd"] = statsd;
+        }
         let (own, wanted) = match query.by() {
             By::None => {
                 let steps = Steps::list(&self.node, query, Whose::Subtree);
@@ -232,13 +252,16 @@ impl StatsAgg {
         gather: Option<Gather>,
     ) {
         self.questions.numbers += 1;
+        let number = self.questions.numbers;
         let question = Question { to, frame, steps, gather, parts: BTreeMap::new(), bytes: 0 };
-        self.questions.under_way.insert(self.questions.numbers, question);
+        self.questions.under_way.insert(number, question);
         self.gather_more(scope);
         // What is short is answered at once; with others before it, it waits for its turn.
         if !self.questions.awake {
             self.slice(scope);
         }
+        // Nobody may be there to be asked.
+        self.finish_if_whole(scope, number);
     }
 
     /// A slice of work on answers, and a timer for the next one if there is more to do.
@@ -367,7 +390,11 @@ impl StatsAgg {
             Ok(Answer::Text(question_text(question.frame, question.gather, question.parts)))
         };
         match question.to {
-            Asker::Once(request) => request.respond(answer),
+            Asker::Once { request, streaming: true } if answer.is_ok() => {
+                answer.into_iter().for_each(|answer| request.send(answer));
+                request.respond(Err(Error::new(libc::ENODATA, "that was all")));
+            }
+            Asker::Once { request, .. } => request.respond(answer),
             Asker::Stream(number) => {
                 let Some(stream) = self.questions.streams.get_mut(&number) else { return };
                 stream.busy = false;

@@ -38,10 +38,19 @@ impl Node {
     /// Sets a gauge, or with `None` withdraws it. On a series of another kind it does nothing.
     pub fn set(&mut self, id: SeriesId, value: Option<Amount>) {
         if self.catalog.has(id, Kind::Gauge) {
+            self.gauge_times.remove(&id);
             match value {
                 Some(value) => self.gauges.insert(id, value),
                 None => self.gauges.remove(&id),
             };
+        }
+    }
+
+    /// Sets a gauge that has come to its value at a known time: seconds since 1970.
+    pub fn set_since(&mut self, id: SeriesId, value: Amount, time_s: u64) {
+        self.set(id, Some(value));
+        if self.gauges.contains_key(&id) {
+            self.gauge_times.insert(id, time_s);
         }
     }
 
