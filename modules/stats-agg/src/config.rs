@@ -79,10 +79,24 @@ pub(crate) struct Config {
 
 impl fmt::Display for Config {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Config { period, probe, stall, history, max_series, statsd, max_tags, ttl, guest_query } = self;
+        let Config {
+            period,
+            probe,
+            stall,
+            history,
+            max_series,
+            statsd,
+            max_tags,
+            ttl,
+            guest_query,
+            test_ranks,
+        } = self;
         write!(f, "period={period:?} probe={probe} stall={stall:?} history={history:?} ")?;
         write!(f, "max-series={max_series} max-tags={max_tags} ttl={ttl:?} guest-query={guest_query}")?;
         let statsd: Vec<String> = statsd.iter().map(Address::to_string).collect();
+        if *test_ranks > 0 {
+            write!(f, " test-ranks={test_ranks}")?;
+        }
         if statsd.is_empty() { Ok(()) } else { write!(f, " statsd={}", statsd.join(",")) }
     }
 }
