@@ -135,17 +135,18 @@ impl Watcher {
     /// Calls `body` before each wait of the reactor, or (`ends`) after each, ahead of what else that turn has to do.
     fn turn(handle: &Handle, ends: bool, body: impl FnMut(c_int) + 'static) -> Result<Self> {
         let (libflux, reactor) = (handle.libflux(), reactor_of(handle)?.as_ptr());
-        // SAFETY: a live reactor, the trampoline and the argument that it expects.
+        // SAFETY: a live reactor, the trampoline and the argument that it expects; a priority is set before the start, of
+        // prepare watchers libflux does not take one.
         let watcher = Self::create(handle, "turn of the reactor", body, |arg| unsafe {
-            match ends {
-                false => libflux.flux_prepare_watcher_create(reactor, Some(call), arg),
-                true => libflux.flux_check_watcher_create(reactor, Some(call), arg),
+            if !ends {
+                return libflux.flux_prepare_watcher_create(reactor, Some(call), arg);
             }
+            let check = libflux.flux_check_watcher_create(reactor, Some(call), arg);
+            if !check.is_null() {
+                libflux.flux_watcher_set_priority(check, FIRST);
+            }
+            check
         })?;
-        if ends {
-            // SAFETY: a live watcher; of prepare watchers libflux does not take a priority.
-            unsafe { libflux.flux_watcher_set_priority(watcher.raw.as_ptr(), FIRST) };
-        }
         watcher.unreference();
         Ok(watcher)
     }

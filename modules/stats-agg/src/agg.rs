@@ -42,8 +42,8 @@ pub(crate) struct StatsAgg {
     /// Requests of our own that are on their way, by number.
     pub(crate) asking: HashMap<u64, PendingRpc>,
     pub(crate) asked: u64,
-    /// The error number that was last logged of the way upstream, so that it is logged once.
-    pub(crate) upstream_trouble: Option<i32>,
+    /// The error number that was last logged of the way upstream, and when.
+    pub(crate) upstream_trouble: Option<(i32, Instant)>,
     pub(crate) instance: Value,
     pub(crate) questions: Questions,
     /// Fires for the next slice of work on answers.
@@ -96,7 +96,7 @@ impl StatsAgg {
     }
 
     /// Records what was measured since the last time.
-    fn record(&mut self, scope: &Scope<Self>) {
+    pub(crate) fn record(&mut self, scope: &Scope<Self>) {
         let (panics, streams) = (scope.panics(), self.questions.open_streams());
         if let Some(own) = &mut self.own_reactor {
             own.record(&mut self.node);
@@ -119,6 +119,9 @@ impl StatsAgg {
             self.measure.replace_probe(start_probe(scope, config.probe));
             self.log_probe(scope);
             self.ask_for_modules(scope);
+        }
+        if config != self.config {
+            scope.log(Level::Info, &format!("now {config}"));
         }
         self.node.reconfigure(config.period, config.max_series, self.now());
         self.intake.set_ttl(config.ttl);
@@ -257,7 +260,8 @@ impl Module for StatsAgg {
         let epoch =
             getrandom::u64().map_err(|error| Error::new(libc::EIO, format!("no random epoch: {error}")))?;
         let (period, max_series) = (config.period, config.max_series);
-        let node_config = NodeConfig { rank, size, level, max_level, epoch, period, max_series };
+        let taken = size.max(u32::try_from(config.test_ranks).unwrap_or(0));
+        let node_config = NodeConfig { rank, size: taken, level, max_level, epoch, period, max_series };
 
         let rundir = scope.attribute("rundir");
         let custody = rundir.map(|rundir| CustodyFile::new(&rundir, &scope.name(), rank, broker_pid(scope)));
@@ -307,7 +311,11 @@ impl Module for StatsAgg {
         };
         agg.node.set_history(agg.config.history);
         agg.statsd.configure(scope, &mut agg.node, &agg.config)?;
+        agg.tell_ancestors();
         agg.log_probe(scope);
+        // A line from one rank is enough.
+        let level = if agg.node.is_root() { Level::Info } else { Level::Debug };
+        scope.log(level, &format!("loaded: {}", agg.config));
         agg.schedule(scope);
         agg.explore_parent(scope);
         agg.ask_around(scope);
