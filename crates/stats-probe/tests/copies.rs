@@ -134,6 +134,9 @@ fn reactors_turn_on_while_the_hook_comes_and_goes() {
             if cycle % 10 == 0 {
                 probe.sample();
             }
+            if cycle % 1000 == 999 {
+                eprintln!("{} cycles", cycle + 1);
+            }
         }
         let before: Vec<u64> = turned.iter().map(|t| t.load(Relaxed)).collect();
         let start = Instant::now();
