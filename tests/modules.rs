@@ -28,7 +28,7 @@ fn a_bad_argument_refuses_the_load_and_says_why(backend: Backend) {
     for (argument, said) in [
         ("period=abc", "period=abc: expected a duration: a number with the unit ms, s, m, h or d"),
         ("period=-1", "period=-1: expected a duration"),
-        ("probe=magic", "probe=magic: expected attach, proc or off"),
+        ("probe=magic", "probe=magic: expected attach, preload, proc or off"),
         ("nonsense=1", "nonsense=1: unknown key; allowed: period, probe"),
     ] {
         let refused = instance.load([0], "stats-agg", &[argument]).unwrap_err();

@@ -10,9 +10,9 @@ fn layer(package: &str) -> Option<u32> {
         "flux-sys" => 0,
         "flux" => 1,
         "stats-core" | "stats-probe" => 2,
-        "stats-ingest" | "flux-metrics" => 3,
+        "flux-metrics" | "stats-ingest" => 3,
         "stats-agg" | "reactor-probe" | "stats-agg-loader" | "loadgen" | "flux-testbed" | "embedded-flux"
-        | "flux-stats" => 4,
+        | "flux-stats" | "flux-metrics-c" => 4,
         "tests" | "xtask" => 5,
         _ => return None,
     })

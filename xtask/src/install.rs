@@ -1,4 +1,4 @@
-//! `cargo xtask install`: the module and the command under the names that Flux looks for.
+//! `cargo xtask install`: the module, the command and the C library under the names that are looked for.
 
 use anyhow::{Context, Result, bail};
 use flux_testbed::{Profile, Stage};
@@ -20,6 +20,17 @@ pub(crate) fn run(prefix: Option<PathBuf>) -> Result<()> {
     let command = commands.join("flux-stats");
     stage.install(&stage.command(), &command)?;
     println!("installed {}", command.display());
+    if let Some(libraries) = folder.parent() {
+        let probe = libraries.join("reactor-probe.so");
+        stage.install(&stage.reactor_probe(), &probe)?;
+        println!("installed {}", probe.display());
+    }
+    // PREFIX/lib/flux/modules: the folder of libraries is two above, whatever it is called.
+    if let Some(libraries) = folder.parent().and_then(Path::parent) {
+        for file in stage.install_metrics(libraries)? {
+            println!("installed {}", file.display());
+        }
+    }
     // Builds that nothing names any more stay: a running broker may have one mapped, and a restart frees it.
     println!("load it with: flux exec -r all flux module load {}", shown(&folder));
     Ok(())

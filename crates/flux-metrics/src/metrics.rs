@@ -3,13 +3,13 @@
 use crate::aggregator::Aggregator;
 use crate::cells::Slot;
 use crate::instruments::{Counter, Gauge, Histogram, Set, Timer};
-use flux::{Error, Handle, Result};
+use flux::{Error, Handle, Result, Watcher};
 use rustc_hash::FxBuildHasher;
 use stats_core::{Key, Kind, Refused, Unit, is_reserved};
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::rc::{Rc, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How long a handle that closes waits for what it has to be acknowledged.
 const CLOSE_WAIT: Duration = Duration::from_secs(2);
@@ -38,6 +38,9 @@ struct View {
 struct OfHandle {
     metrics: Metrics,
     others: RefCell<Vec<(String, Duration, Metrics)>>,
+    closed: Cell<bool>,
+    /// What times the handle's reactor.
+    watchers: RefCell<Option<[Watcher; 2]>>,
 }
 
 impl OfHandle {
@@ -47,9 +50,17 @@ impl OfHandle {
         all.map(|metrics| metrics.view.aggregator.clone()).collect()
     }
 
+    /// All of them, whatever becomes of the first.
     fn each(&self, what: impl Fn(&Aggregator) -> Result<()>) -> Result<()> {
-        // All of them, whatever becomes of the first.
         self.aggregators().iter().map(|aggregator| what(aggregator)).fold(Ok(()), Result::and)
+    }
+
+    fn close(&self, timeout: Duration) -> Result<()> {
+        if self.closed.replace(true) {
+            return Ok(());
+        }
+        drop(self.watchers.take());
+        self.each(|aggregator| aggregator.close(timeout))
     }
 }
 
@@ -60,22 +71,51 @@ impl Drop for OfHandle {
 }
 
 impl Metrics {
-    /// Those of `handle`: the same ones with every call. They end with the handle.
+    /// Those of `handle`: the same ones with every call, until they are closed. They end with the handle.
     pub fn of(handle: &Handle) -> Result<Self> {
-        if let Some(present) = handle.owned::<OfHandle>() {
+        if let Some(present) = handle.owned::<OfHandle>()
+            && !present.closed.get()
+        {
             return Ok(present.metrics.clone());
         }
         let metrics = Metrics::view(Aggregator::new(handle, None)?, String::new(), Vec::new());
-        let of = Rc::new(OfHandle { metrics: metrics.clone(), others: RefCell::default() });
+        let of = Rc::new(OfHandle {
+            metrics: metrics.clone(),
+            others: RefCell::default(),
+            closed: Cell::new(false),
+            watchers: RefCell::default(),
+        });
         let last: Weak<OfHandle> = Rc::downgrade(&of);
         handle.own(of)?;
-        // An error here is logged by who sends, or nobody would care.
+        // What goes wrong then is logged by who sends.
         handle.before_close(move || {
             if let Some(of) = last.upgrade() {
-                let _ = of.each(|aggregator| aggregator.close(CLOSE_WAIT));
+                let _ = of.close(CLOSE_WAIT);
             }
         })?;
         Ok(metrics)
+    }
+
+    /// Times the handle's reactor, which is made if there is none: `work_s`, the time between a wait and the next one,
+    /// and `sleep_s`, that of each wait, both timers under this prefix. For a program; a module's reactor is timed by
+    /// `stats-agg` itself, more cheaply. A second call does nothing.
+    pub fn instrument(&self) -> Result<()> {
+        let (work, sleep) = (self.timer("work_s")?, self.timer("sleep_s")?);
+        self.view.aggregator.with_handle(|handle| {
+            let of = handle.owned::<OfHandle>().filter(|of| !of.closed.get()).ok_or_else(closed)?;
+            let mut watchers = of.watchers.borrow_mut();
+            if watchers.is_none() {
+                let since = Rc::new(Cell::new(Instant::now()));
+                let record = move |timer: &Timer| {
+                    let now = Instant::now();
+                    timer.record(now - since.replace(now));
+                };
+                let (before, after) = (record.clone(), record);
+                let watching = handle.around_waits(move || before(&work), move || after(&sleep));
+                *watchers = Some(watching?);
+            }
+            Ok(())
+        })?
     }
 
     fn view(aggregator: Rc<Aggregator>, prefix: String, tags: Vec<(String, String)>) -> Self {
@@ -115,8 +155,7 @@ impl Metrics {
         let prefix = self.full_name(prefix);
         self.key_of(&prefix, Kind::Counter, Unit::None)?;
         self.view.aggregator.with_handle(|handle| {
-            let of = handle.owned::<OfHandle>();
-            let of = of.ok_or_else(|| Error::new(libc::ESHUTDOWN, "the handle's metrics are closed"))?;
+            let of = handle.owned::<OfHandle>().filter(|of| !of.closed.get()).ok_or_else(closed)?;
             let mut others = of.others.borrow_mut();
             let same = others.iter().find(|(of, every, _)| *of == prefix && *every == period);
             if let Some((_, _, metrics)) = same {
@@ -252,13 +291,16 @@ impl Metrics {
     }
 
     /// Sends what all aggregators of the handle have, waits until it is acknowledged, at most `timeout` for each, and
-    /// ends them: what is counted from then on is lost. For a handle that C closes; a [`flux::Client`] and a module do
-    /// it themselves.
+    /// ends them: what is counted by them from then on is lost, and [`Metrics::of`] begins anew. For a handle that C
+    /// closes; a [`flux::Client`] and a module do it themselves.
     pub fn close(&self, timeout: Duration) -> Result<()> {
         let of = self.view.aggregator.with_handle(|handle| handle.owned::<OfHandle>())?;
-        let of = of.ok_or_else(|| Error::new(libc::ESHUTDOWN, "the handle's metrics are closed"))?;
-        of.each(|aggregator| aggregator.close(timeout))
+        of.ok_or_else(closed)?.close(timeout)
     }
+}
+
+fn closed() -> Error {
+    Error::new(libc::ESHUTDOWN, "the handle's metrics are closed")
 }
 
 /// It cannot be: kind and unit are in the key.

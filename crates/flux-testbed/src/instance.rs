@@ -154,12 +154,16 @@ impl Instance {
         format!("local://{}/local-{rank}", self.rundir.path().display())
     }
 
-    fn environment(&self) -> Vec<(OsString, OsString)> {
-        let libflux = match &self.running {
+    /// The libflux of this instance: a path, or the name by which the system finds it.
+    pub fn libflux(&self) -> std::path::PathBuf {
+        match &self.running {
             Running::Real(real) => real.libflux(),
             Running::Embedded(_) => self.stage.libflux(),
-        };
-        vec![("FLUX_STATS_LIBFLUX".into(), libflux.into())]
+        }
+    }
+
+    fn environment(&self) -> Vec<(OsString, OsString)> {
+        vec![("FLUX_STATS_LIBFLUX".into(), self.libflux().into())]
     }
 
     /// Asks that rank, at its own socket.

@@ -16,6 +16,7 @@ const PACKAGES: &[&str] = &[
     "loadgen",
     "reactor-probe",
     "flux-stats",
+    "flux-metrics-c",
     "flux-testbed",
     "embedded-flux",
 ];
@@ -23,6 +24,10 @@ const PACKAGES: &[&str] = &[
 const EXAMPLES: &[&str] = &["hello", "panics"];
 /// The example programs of the crate `flux-metrics`.
 const PROGRAMS: &[&str] = &["push"];
+
+/// libflux-metrics as programs load it, and as they link it.
+const LIBRARY: &str = "libflux-metrics.so.0";
+const LIBRARY_LINK: &str = "libflux-metrics.so";
 
 /// How artifacts are built.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -105,6 +110,9 @@ impl Stage {
         place(&built.join("testbed-rpc"), &stage.program("testbed-rpc"))?;
         place(&built.join("libreactor_probe.so"), &stage.reactor_probe())?;
         place(&built.join("flux-stats"), &stage.command())?;
+        let libraries = stage.libraries();
+        fs::create_dir_all(&libraries).map_err(Error::io(format!("creating {}", libraries.display())))?;
+        stage.install_library(&built.join("libflux_metrics_c.so"), &libraries)?;
         Ok(stage)
     }
 
@@ -126,6 +134,46 @@ impl Stage {
     /// The object to be preloaded into brokers.
     pub fn reactor_probe(&self) -> PathBuf {
         self.folder.join("reactor-probe.so")
+    }
+
+    /// loadgen as a module in Python.
+    pub fn python_loadgen(&self) -> PathBuf {
+        workspace_root().join("modules/loadgen/loadgen.py")
+    }
+
+    /// The folder in which libflux-metrics is, for programs in C. The double's libflux is in another: a program of
+    /// real Flux must not find it.
+    pub fn libraries(&self) -> PathBuf {
+        self.folder.join("lib")
+    }
+
+    /// Installs libflux-metrics into `libraries` (`PREFIX/lib`), its header into `PREFIX/include` and what pkg-config
+    /// asks for into `libraries/pkgconfig`; the files written.
+    pub fn install_metrics(&self, libraries: &Path) -> Result<Vec<PathBuf>> {
+        let prefix = libraries.parent().unwrap_or(libraries);
+        let (include, config) = (prefix.join("include"), libraries.join("pkgconfig"));
+        for folder in [libraries, &include, &config] {
+            fs::create_dir_all(folder).map_err(Error::io(format!("creating {}", folder.display())))?;
+        }
+        let mut files = self.install_library(&self.libraries().join(LIBRARY), libraries)?;
+        let (header, config) = (include.join("flux-metrics.h"), config.join("flux-metrics.pc"));
+        place(&workspace_root().join("include/flux-metrics.h"), &header)?;
+        let template = workspace_root().join("crates/flux-metrics-c/flux-metrics.pc.in");
+        let text = fs::read_to_string(&template)
+            .map_err(Error::io(format!("reading {}", template.display())))?
+            .replace("@prefix@", &prefix.to_string_lossy())
+            .replace("@libdir@", &libraries.to_string_lossy())
+            .replace("@version@", env!("CARGO_PKG_VERSION"));
+        fs::write(&config, text).map_err(Error::io(format!("writing {}", config.display())))?;
+        files.extend([header, config]);
+        Ok(files)
+    }
+
+    fn install_library(&self, from: &Path, folder: &Path) -> Result<Vec<PathBuf>> {
+        let (library, link) = (folder.join(LIBRARY), folder.join(LIBRARY_LINK));
+        place(from, &library)?;
+        replace_link(LIBRARY, &link)?;
+        Ok(vec![library, link])
     }
 
     /// Copies a file of this stage to `to`, whole or not at all.
@@ -171,13 +219,19 @@ fn place_pair(implementation: &Path, loader: &Path, folder: &Path) -> Result<Vec
     let name = format!("stats-agg-impl-{digest}.so");
     place(implementation, &folder.join(&name))?;
     let link = folder.join("stats-agg-impl.so");
-    let temporary = folder.join(".stats-agg-impl.so.new");
-    let _ = fs::remove_file(&temporary);
-    std::os::unix::fs::symlink(&name, &temporary)
-        .map_err(Error::io("linking the implementation of stats-agg"))?;
-    fs::rename(&temporary, &link).map_err(Error::io("linking the implementation of stats-agg"))?;
+    replace_link(&name, &link)?;
     place(loader, &folder.join("stats-agg.so"))?;
     Ok(vec![folder.join(name), link, folder.join("stats-agg.so")])
+}
+
+/// Makes `link` lead to `target`: at any moment it leads somewhere.
+fn replace_link(target: &str, link: &Path) -> Result<()> {
+    let doing = || format!("linking {} to {target}", link.display());
+    let mut temporary = link.as_os_str().to_owned();
+    temporary.push(".new");
+    let _ = fs::remove_file(&temporary);
+    std::os::unix::fs::symlink(target, &temporary).map_err(Error::io(doing()))?;
+    fs::rename(&temporary, link).map_err(Error::io(doing()))
 }
 
 /// Copies a file and renames the copy: a process that has the old one mapped keeps it whole. What is the same already

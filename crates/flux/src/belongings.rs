@@ -90,6 +90,13 @@ impl Handle {
         })
     }
 
+    /// Drops the value of this type, if the handle has one.
+    pub fn disown<T: 'static>(&self) {
+        let key = key::<T>();
+        // SAFETY: a live handle and a C string; setting nothing removes the item, which `release` frees.
+        unsafe { self.libflux().flux_aux_set(self.raw(), key.as_ptr(), std::ptr::null_mut(), None) };
+    }
+
     /// Calls `words` before the handle is closed, while it can still send: by a [`Client`](crate::Client) that is
     /// dropped, and by a module that ends or is cancelled. A handle that C closes has no last words.
     pub fn before_close(&self, words: impl FnOnce() + 'static) -> Result<()> {

@@ -58,6 +58,17 @@ impl Handle {
         Handle { raw, libflux, thread: PhantomData }
     }
 
+    /// A handle that C opened and will close. `EINVAL`: it is null; `ELIBACC`: the process has no libflux to use it with.
+    ///
+    /// # Safety
+    /// `raw` is null or a live `flux_t *` that no other thread uses meanwhile, and outlives what is returned.
+    pub unsafe fn from_raw(raw: *mut c_void) -> Result<Self> {
+        let raw = NonNull::new(raw).ok_or_else(|| Error::invalid("the handle is null"))?;
+        let libflux = flux_sys::libflux().map_err(|error| Error::new(libc::ELIBACC, error.to_string()))?;
+        // SAFETY: see above; the type is known to libflux alone.
+        Ok(unsafe { Handle::borrow(raw.cast(), libflux) })
+    }
+
     pub(crate) fn raw(&self) -> *mut flux_t {
         self.raw.as_ptr()
     }

@@ -24,6 +24,9 @@ pub enum Interest {
 /// How soon a module that has nothing to do notices that its thread is to be cancelled.
 const CANCEL_PERIOD: Duration = Duration::from_secs(1);
 
+/// The highest priority that a check watcher can have.
+const FIRST: c_int = 2;
+
 /// A watcher's callback through which a forced unwind may pass.
 pub(crate) type CancellationPoint =
     unsafe extern "C-unwind" fn(*mut flux_reactor_t, *mut flux_watcher_t, c_int, *mut c_void);
@@ -129,6 +132,25 @@ impl Watcher {
         Ok([turn, timer])
     }
 
+    /// Calls `body` before each wait of the reactor, or (`ends`) after each, ahead of what else that turn has to do.
+    fn turn(handle: &Handle, ends: bool, body: impl FnMut(c_int) + 'static) -> Result<Self> {
+        let (libflux, reactor) = (handle.libflux(), reactor_of(handle)?.as_ptr());
+        // SAFETY: a live reactor, the trampoline and the argument that it expects; a priority is set before the start, of
+        // prepare watchers libflux does not take one.
+        let watcher = Self::create(handle, "turn of the reactor", body, |arg| unsafe {
+            if !ends {
+                return libflux.flux_prepare_watcher_create(reactor, Some(call), arg);
+            }
+            let check = libflux.flux_check_watcher_create(reactor, Some(call), arg);
+            if !check.is_null() {
+                libflux.flux_watcher_set_priority(check, FIRST);
+            }
+            check
+        })?;
+        watcher.unreference();
+        Ok(watcher)
+    }
+
     /// Sets a timer anew: it fires `after` that time, and every `repeat` then unless that is zero.
     pub fn reset_timer(&self, after: Duration, repeat: Duration) {
         // SAFETY: a live watcher. On one that is no timer libflux does nothing.
@@ -171,6 +193,19 @@ impl Handle {
             // A panic must not cross into C; it has been written to standard error.
             let _ = catch_unwind(AssertUnwindSafe(&mut body));
         })
+    }
+
+    /// Calls `begins` before each wait of the handle's reactor and `ends` right after it, as long as both watchers live.
+    /// They do not keep the reactor going.
+    pub fn around_waits(
+        &self,
+        mut begins: impl FnMut() + 'static,
+        mut ends: impl FnMut() + 'static,
+    ) -> Result<[Watcher; 2]> {
+        // A panic must not cross into C; it has been written to standard error.
+        let begins = Watcher::turn(self, false, move |_| drop(catch_unwind(AssertUnwindSafe(&mut begins))))?;
+        let ends = Watcher::turn(self, true, move |_| drop(catch_unwind(AssertUnwindSafe(&mut ends))))?;
+        Ok([begins, ends])
     }
 
     /// Runs the handle's reactor until [`Handle::stop`], or until nothing keeps it. Not for modules, whose reactor runs
