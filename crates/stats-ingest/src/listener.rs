@@ -316,8 +316,11 @@ fn work(
 fn hand_over_if_wanted(shard: &mut Shard, shared: &Shared) {
     if shared.wanted.load(Ordering::Relaxed) && shared.wanted.swap(false, Ordering::Acquire) {
         // What was asked for before and came too late is still there: whoever takes it asks again.
-        let mut handed = shared.handed();
-        handed.get_or_insert_with(|| shard.hand_over());
-        shared.filled.notify_one();
+        let empty = shared.handed().is_none();
+        if empty {
+            let hand_over = shard.hand_over();
+            *shared.handed() = Some(hand_over);
+            shared.filled.notify_one();
+        }
     }
 }
