@@ -33,9 +33,17 @@ pub(crate) struct Aggregator {
     sender: RefCell<Sender>,
 }
 
+impl Drop for Aggregator {
+    fn drop(&mut self) {
+        // Of no handle: nobody else says that it has ended.
+        self.abandon();
+    }
+}
+
 impl Aggregator {
-    /// One for `handle`, that sends every `period`; without one, as often as the service says.
-    pub(crate) fn new(handle: &Handle, period: Option<Duration>) -> Result<Rc<Self>> {
+    /// One for `handle`, that sends every `period`; without a period, as often as the service says; without a handle,
+    /// never.
+    pub(crate) fn new(handle: Option<&Handle>, period: Option<Duration>) -> Result<Rc<Self>> {
         let sender = Sender::new(handle, period)?;
         Ok(Rc::new_cyclic(|me| Aggregator {
             me: me.clone(),

@@ -78,7 +78,7 @@ impl Metrics {
         {
             return Ok(present.metrics.clone());
         }
-        let metrics = Metrics::view(Aggregator::new(handle, None)?, String::new(), Vec::new());
+        let metrics = Metrics::view(Aggregator::new(Some(handle), None)?, String::new(), Vec::new());
         let of = Rc::new(OfHandle {
             metrics: metrics.clone(),
             others: RefCell::default(),
@@ -116,6 +116,12 @@ impl Metrics {
             }
             Ok(())
         })?
+    }
+
+    /// Those of no handle: they are counted, and sent nowhere (only `FLUX_METRICS_DUMP` prints them when they are
+    /// dropped). For programs that may run without an instance, and for tests of what counts.
+    pub fn detached() -> Result<Self> {
+        Ok(Metrics::view(Aggregator::new(None, None)?, String::new(), Vec::new()))
     }
 
     fn view(aggregator: Rc<Aggregator>, prefix: String, tags: Vec<(String, String)>) -> Self {
@@ -161,7 +167,7 @@ impl Metrics {
             if let Some((_, _, metrics)) = same {
                 return Ok(metrics.clone());
             }
-            let aggregator = Aggregator::new(handle, Some(period))?;
+            let aggregator = Aggregator::new(Some(handle), Some(period))?;
             let metrics = Metrics::view(aggregator, prefix.clone(), self.view.tags.clone());
             others.push((prefix, period, metrics.clone()));
             Ok(metrics)

@@ -55,12 +55,13 @@ pub(crate) struct Sender {
 }
 
 impl Sender {
-    pub(crate) fn new(handle: &Handle, period: Option<Duration>) -> Result<Self> {
+    /// One for `handle`; without one nothing is ever sent.
+    pub(crate) fn new(handle: Option<&Handle>, period: Option<Duration>) -> Result<Self> {
         let id = getrandom::u64().map_err(|error| Error::new(libc::EIO, format!("no random id: {error}")))?;
         let adopts = period.is_none();
         let period = period.unwrap_or(PERIOD).clamp(PERIOD_MIN, PERIOD_MAX);
         Ok(Sender {
-            handle: Some(handle.downgrade()?),
+            handle: handle.map(Handle::downgrade).transpose()?,
             rank: None,
             timer: None,
             pending: None,
@@ -259,12 +260,15 @@ impl Sender {
 
     /// Lets go of the handle. What is not sent is lost, which is logged where the handle still can (`says`).
     pub(crate) fn detach(&mut self, aggregator: &Aggregator, says: bool) {
-        let Some(handle) = self.handle.take() else { return };
-        self.gather(aggregator, Instant::now());
+        let handle = self.handle.take();
+        if handle.is_some() || self.dump.is_some() {
+            self.gather(aggregator, Instant::now());
+        }
         drop((self.timer.take(), self.pending.take()));
         if let Some(dump) = self.dump.take() {
             dump.write(&self.id);
         }
+        let Some(handle) = handle else { return };
         let lost = self.queue.len();
         if lost > 0 && says {
             let unknown = (Level::Warning, "closed without flushing".to_owned());
