@@ -88,7 +88,7 @@ fn a_bad_table_is_refused_by_its_key_and_changes_nothing(backend: Backend) {
     };
     assert_eq!(refused.errnum(), Some(22), "EINVAL: {refused}");
     let log = instance.log(0).unwrap();
-    let said = "probe=magic: expected attach, proc or off";
+    let said = "probe=magic: expected attach, preload, proc or off";
     assert!(log.iter().any(|line| line.contains("stats-agg.err") && line.contains(said)), "{log:?}");
     instance.stop().unwrap();
 }

@@ -287,6 +287,8 @@ fn a_clear_reaches_all_ranks_once(backend: Backend) {
     eventually("zero", LIMIT, wakeups, |&total| total == 0.0);
     std::thread::sleep(3 * PERIOD);
     assert_eq!(wakeups(), 0.0, "of {before} something came back");
+    let longest = || tree(&instance)["modules"]["loadgen"]["longest_work_s"].clone();
+    eventually("the longest work is forgotten, too", LIMIT, longest, |longest| longest.is_null());
     let merged = || number(&series(&instance, "stats-agg.batches_merged")["total"]);
     eventually("counting goes on", LIMIT, merged, |&merged| merged > 0.0);
     instance.remove(0..5, "stats-agg").unwrap();

@@ -28,7 +28,7 @@ fn a_bad_argument_refuses_the_load_and_says_why(backend: Backend) {
     for (argument, said) in [
         ("period=abc", "period=abc: expected a duration: a number with the unit ms, s, m, h or d"),
         ("period=-1", "period=-1: expected a duration"),
-        ("probe=magic", "probe=magic: expected attach, proc or off"),
+        ("probe=magic", "probe=magic: expected attach, preload, proc or off"),
         ("nonsense=1", "nonsense=1: unknown key; allowed: period, probe"),
     ] {
         let refused = instance.load([0], "stats-agg", &[argument]).unwrap_err();
@@ -74,7 +74,7 @@ fn a_panic_in_a_callback_is_logged_once_and_the_broker_lives(backend: Backend) {
 
 /// Fact 7, and correction 2 of the design: other modules are cancelled inside the hook.
 fn a_cancelled_module_ends_and_the_broker_lives(backend: Backend) {
-    let instance = instance(backend);
+    let instance = Instance::start(Options { size: 2, ..Options::new(backend) }).unwrap();
     if !has_cancel(&instance) {
         say("skipped: cancellation, this flux has no `module remove --cancel`");
         return instance.stop().unwrap();
@@ -96,6 +96,23 @@ fn a_cancelled_module_ends_and_the_broker_lives(backend: Backend) {
     // What it had counted it left behind, cancelled or not.
     instance.load([0], "stats-agg", &["period=100ms"]).unwrap();
     assert!(wakeups() >= before);
+    // Also while requests of its own are under way, as a leaf's are when its thread wakes.
+    let leaf = |instance: &Instance| {
+        let tree = instance.rpc(1, "stats-agg.stats-get", json!({})).unwrap();
+        tree["modules"]["broker"]["wakeups"].as_f64().unwrap_or(0.0)
+    };
+    instance.load([1], "stats-agg", &["period=100ms"]).unwrap();
+    let mut before = eventually("the leaf counts", LIMIT, || leaf(&instance), |&total| total > 0.0);
+    for _ in 0..10 {
+        instance.cancel(1, "stats-agg").unwrap();
+        let ask = || instance.modules(1).unwrap();
+        eventually("gone", LIMIT, ask, |modules| !modules.contains(&"stats-agg".to_owned()));
+        instance.load([1], "stats-agg", &["period=100ms"]).unwrap();
+        let now = leaf(&instance);
+        assert!(now >= before, "{now} after {before}");
+        before = now;
+    }
+    instance.remove([1], "stats-agg").unwrap();
     instance.remove([0], "stats-agg").unwrap();
     instance.stop().unwrap();
 }

@@ -6,7 +6,7 @@ use std::net::{SocketAddr, UdpSocket};
 use std::os::unix::net::UnixDatagram;
 use std::path::PathBuf;
 use std::time::Duration;
-use tests::{complaints, eventually, facts, query, real, series};
+use tests::{complaints, eventually, facts, has_cancel, query, real, say, series};
 
 /// Far beyond what is awaited: a test fails by what it sees, not by how long it took.
 const LIMIT: Duration = Duration::from_secs(40);
@@ -17,6 +17,7 @@ facts! {
     a_changed_table_moves_the_sockets_and_a_bad_one_changes_nothing,
     a_port_that_another_rank_has_is_told_and_taken_over,
     rubbish_is_counted_by_reason_and_shown_to_the_owner_alone,
+    a_cancelled_module_takes_its_listener_with_it_and_loses_nothing,
 }
 
 fn instance(backend: Backend, size: u32) -> Instance {
@@ -242,6 +243,28 @@ fn rubbish_is_counted_by_reason_and_shown_to_the_owner_alone(backend: Backend) {
     assert_eq!(bad, json!({ "reason": "format", "line": "evil\u{fffd}[2J" }));
     let guest = instance.rpc_as_guest(0, "stats-agg.query", json!({ "match": ["app.good"] })).unwrap();
     assert_eq!((&guest["series"][0]["total"], &guest["statsd"]), (&json!(1), &Value::Null));
+    instance.remove([0], "stats-agg").unwrap();
+    instance.stop().unwrap();
+}
+
+fn a_cancelled_module_takes_its_listener_with_it_and_loses_nothing(backend: Backend) {
+    let instance = instance(backend, 1);
+    if !has_cancel(&instance) {
+        say("skipped: cancellation, this flux has no `module remove --cancel`");
+        return instance.stop().unwrap();
+    }
+    instance.load([0], "stats-agg", &["period=1h", BOTH]).unwrap();
+    let client = Client::of(&instance, 0);
+    for _ in 0..100 {
+        client.unix("app.x:1|c");
+    }
+    instance.cancel(0, "stats-agg").unwrap();
+    let gone = |modules: &Vec<String>| !modules.contains(&"stats-agg".to_owned());
+    eventually("the module is gone", LIMIT, || instance.modules(0).unwrap(), gone);
+    assert_eq!(threads(&instance, 0, "statsd"), 0);
+    assert!(!client.path.exists());
+    instance.load([0], "stats-agg", &["period=300ms", BOTH]).unwrap();
+    settles_at(&instance, "app.x", 100.0);
     instance.remove([0], "stats-agg").unwrap();
     instance.stop().unwrap();
 }

@@ -7,7 +7,7 @@ use flux_testbed::{Backend, Instance, Options as InstanceOptions, Profile};
 use std::time::Instant;
 
 /// Packages that have benchmarks.
-const PACKAGES: &[&str] = &["stats-core", "flux-metrics", "stats-probe"];
+const PACKAGES: &[&str] = &["stats-core", "flux-metrics", "stats-probe", "stats-ingest"];
 
 /// What `--only` calls the one that is no package's.
 const THROUGHPUT: &str = "throughput";

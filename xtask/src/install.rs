@@ -20,6 +20,11 @@ pub(crate) fn run(prefix: Option<PathBuf>) -> Result<()> {
     let command = commands.join("flux-stats");
     stage.install(&stage.command(), &command)?;
     println!("installed {}", command.display());
+    if let Some(libraries) = folder.parent() {
+        let probe = libraries.join("reactor-probe.so");
+        stage.install(&stage.reactor_probe(), &probe)?;
+        println!("installed {}", probe.display());
+    }
     // PREFIX/lib/flux/modules: the folder of libraries is two above, whatever it is called.
     if let Some(libraries) = folder.parent().and_then(Path::parent) {
         for file in stage.install_metrics(libraries)? {

@@ -122,7 +122,7 @@ impl Broker {
             rank,
             parents: options.parents.clone(),
             rundir: options.rundir.clone(),
-            reactor: Reactor::create(),
+            reactor: Reactor::create_by_name(),
             peers: BTreeMap::new(),
             numbers: 0,
             services: BTreeMap::new(),

@@ -101,7 +101,7 @@ impl Handle {
     /// The reactor, created with the first call.
     pub(crate) fn reactor(&self) -> *mut Reactor {
         if self.reactor.get().is_null() {
-            self.set_reactor(Reactor::create());
+            self.set_reactor(Reactor::create_by_name());
         }
         self.reactor.get()
     }
@@ -457,7 +457,7 @@ impl Future {
                 return set_errno(libc::ETIMEDOUT);
             }
             let handle = &*(*future).handle;
-            let reactor = Reactor::create();
+            let reactor = Reactor::create_by_name();
             let kind = Kind::Fd { fd: handle.stream.as_raw_fd(), events: POLLIN };
             let readable = Reactor::watch(reactor, kind, readable, handle.raw().cast());
             (*readable).start();

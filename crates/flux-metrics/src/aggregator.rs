@@ -2,11 +2,10 @@
 
 use crate::SERIES_MAX;
 use crate::cells::Slot;
-use crate::gathered::{self, Gathered};
 use crate::sending::{Mode, Sender};
 use flux::{Error, Handle, Reply, Result};
 use indexmap::IndexMap;
-use stats_core::Key;
+use stats_core::{Key, Metric, Pushed};
 use std::cell::{Cell, RefCell};
 use std::rc::{Rc, Weak};
 use std::time::{Duration, Instant};
@@ -153,13 +152,13 @@ impl Aggregator {
         &self,
         now: Instant,
         stale: Option<Instant>,
-        mut each: impl FnMut(&Key, &Gathered),
+        mut each: impl FnMut(&Key, &Pushed),
     ) -> (Vec<serde_json::Value>, u64) {
         let mut metrics = Vec::new();
         for (key, slot) in &*self.series.borrow() {
-            if let Some(gathered) = slot.take(now, stale) {
-                each(key, &gathered);
-                metrics.push(gathered::metric(key, &gathered));
+            if let Some(value) = slot.take(now, stale) {
+                each(key, &value);
+                metrics.push(Metric { key: key.clone(), value, ttl: None }.to_json());
             }
         }
         (metrics, self.dropped.take())

@@ -2,9 +2,9 @@
 
 use crate::aggregator::Aggregator;
 use crate::dump::Dump;
-use crate::gathered;
 use flux::{Error, Handle, Level, Node, Payload, PendingRpc, Reply, Result, Watcher, WeakHandle};
-use serde_json::Value;
+use serde_json::{Value, json};
+use stats_core::PUSH_VERSION;
 use std::collections::VecDeque;
 use std::rc::Weak;
 use std::time::{Duration, Instant};
@@ -181,15 +181,19 @@ impl Sender {
     fn gather(&mut self, aggregator: &Aggregator, now: Instant) {
         let stale = self.ttl.and_then(|ttl| now.checked_sub(ttl / 2));
         let dump = &mut self.dump;
-        let (mut metrics, mut dropped) = aggregator.gather(now, stale, |key, gathered| {
+        let (mut metrics, mut dropped) = aggregator.gather(now, stale, |key, value| {
             if let Some(dump) = dump {
-                dump.add(key, gathered);
+                dump.add(key, value);
             }
         });
         while !metrics.is_empty() || dropped > 0 {
             let rest = metrics.split_off(metrics.len().min(METRICS_MAX));
             self.seq += 1;
-            self.queue.push_back(gathered::push(&self.id, self.seq, std::mem::take(&mut dropped), metrics));
+            let (id, seq, dropped) = (&self.id, self.seq, std::mem::take(&mut dropped));
+            let push = json!({
+                "version": PUSH_VERSION, "id": id, "seq": seq, "dropped": dropped, "metrics": metrics,
+            });
+            self.queue.push_back(push.to_string());
             metrics = rest;
         }
     }

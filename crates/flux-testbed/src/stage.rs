@@ -136,6 +136,11 @@ impl Stage {
         self.folder.join("reactor-probe.so")
     }
 
+    /// loadgen as a module in Python.
+    pub fn python_loadgen(&self) -> PathBuf {
+        workspace_root().join("modules/loadgen/loadgen.py")
+    }
+
     /// The folder in which libflux-metrics is, for programs in C. The double's libflux is in another: a program of
     /// real Flux must not find it.
     pub fn libraries(&self) -> PathBuf {

@@ -98,8 +98,7 @@ impl Handle {
     }
 
     /// Calls `words` before the handle is closed, while it can still send: by a [`Client`](crate::Client) that is
-    /// dropped, and by a module that ends in order. A handle that C closes, or whose thread is cancelled, has no last
-    /// words.
+    /// dropped, and by a module that ends or is cancelled. A handle that C closes has no last words.
     pub fn before_close(&self, words: impl FnOnce() + 'static) -> Result<()> {
         let present = match self.owned::<LastWords>() {
             Some(present) => present,

@@ -1,10 +1,10 @@
 //! What stands between a C callback and our code: no panic and no thread cancellation gets through.
 
 use crate::handle::{Handle, Level};
-use flux_sys::{flux_reactor_t, flux_watcher_t};
 use libc::{c_int, c_void};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
+use std::mem::MaybeUninit;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Once;
 
@@ -68,6 +68,13 @@ fn keep_panics_quiet() {
 unsafe extern "C-unwind" {
     fn pthread_setcancelstate(state: c_int, old: *mut c_int) -> c_int;
     fn pthread_testcancel();
+    /// What the macros of <pthread.h> lead to in programs that are not compiled for it (glibc and musl have them).
+    fn _pthread_cleanup_push(
+        buffer: *mut CleanupBuffer,
+        routine: unsafe extern "C" fn(*mut c_void),
+        arg: *mut c_void,
+    );
+    fn _pthread_cleanup_pop(buffer: *mut CleanupBuffer, execute: c_int);
 }
 
 /// glibc's values, the same on every Linux.
@@ -110,21 +117,40 @@ pub(crate) fn forbid_cancel() {
     set_cancel(PTHREAD_CANCEL_DISABLE);
 }
 
-/// A watcher's callback: where a module's thread may be cancelled.
+/// `struct _pthread_cleanup_buffer` of <pthread.h>.
+#[repr(C)]
+struct CleanupBuffer {
+    routine: Option<unsafe extern "C" fn(*mut c_void)>,
+    arg: *mut c_void,
+    cancel_type: c_int,
+    previous: *mut CleanupBuffer,
+}
+
+/// Where a module's thread may be cancelled; `cleanup` is called then, before the handle is closed. To be called from
+/// a watcher's callback.
 ///
 /// Nowhere else: libflux reads and writes an eventfd while it holds the lock of a module's queue
 /// (`msg_deque.c`), and a thread that is cancelled there takes the lock with it, for which the broker then waits for
 /// ever. (Seen on 0.88 within seconds, of Flux's own modules too.) Between the phases of a reactor nobody holds a lock.
+///
+/// The clean-up cannot be left to the handle's auxiliary items: each request under way holds a reference to the handle,
+/// so that it would outlive the thread that closes it.
+///
+/// # Safety
+/// `cleanup` may be called with `arg` on this thread, at most once, and does not unwind.
+#[inline]
 pub(crate) unsafe extern "C-unwind" fn cancellation_point(
-    _: *mut flux_reactor_t,
-    _: *mut flux_watcher_t,
-    _: c_int,
-    _: *mut c_void,
+    cleanup: unsafe extern "C" fn(*mut c_void),
+    arg: *mut c_void,
 ) {
-    // SAFETY: a valid state, nowhere to put the old one, and a frame that owns nothing for an unwind to meet.
+    let mut buffer = MaybeUninit::<CleanupBuffer>::uninit();
+    // SAFETY: a place for the buffer that is in this frame until it is popped, a valid state, nowhere to put the old
+    // one, and a frame that owns nothing for an unwind to meet.
     unsafe {
+        _pthread_cleanup_push(buffer.as_mut_ptr(), cleanup, arg);
         pthread_setcancelstate(PTHREAD_CANCEL_ENABLE, std::ptr::null_mut());
         pthread_testcancel();
         pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, std::ptr::null_mut());
+        _pthread_cleanup_pop(buffer.as_mut_ptr(), 0);
     }
 }

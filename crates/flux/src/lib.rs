@@ -37,9 +37,8 @@
 //! * A panic never crosses into C. It is caught at the callback, logged once for each place it comes from, counted,
 //!   and answered with an error where a request caused it; the module goes on ([`Scope::panics`]).
 //! * Once the module is running, `mod_main` never returns failure, which would take the broker down.
-//! * `flux module remove --cancel` ends the thread without unwinding through a Rust frame that owns anything: while
-//!   the reactor runs there are none, and inside a callback cancellation is held back. The module is dropped with
-//!   its handle.
+//! * `flux module remove --cancel` ends the thread at a turn of its reactor, without unwinding through a Rust frame that
+//!   owns anything; everywhere else cancellation is held back. The module is dropped before its handle is closed.
 //! * A handle belongs to its thread: [`Handle`] is neither `Send` nor `Sync`, and a module cannot close its own.
 //!
 //! The raw functions are in `flux-sys`; nothing links libflux.

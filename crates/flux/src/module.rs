@@ -1,13 +1,13 @@
 //! A module's life: loaded, running, unloaded, or cancelled.
 
-use crate::boundary::{NoCancel, Panics, forbid_cancel};
+use crate::boundary::{NoCancel, Panics, cancellation_point, forbid_cancel};
 use crate::error::{Error, Result};
 use crate::handle::{Handle, Level, Node, c_string};
 use crate::message::{Event, KeptRequest, Request};
 use crate::method::{Call, Method};
 use crate::reactor::{Interest, Watcher, reactor_of};
 use crate::rpc::{Future, Payload, PendingRpc, Reply};
-use flux_sys::{Loaded, flux_match, flux_msg_handler_t, flux_msg_t, flux_reactor_t, flux_t};
+use flux_sys::{Loaded, flux_match, flux_msg_handler_t, flux_msg_t, flux_reactor_t, flux_t, flux_watcher_t};
 use std::cell::{Cell, RefCell};
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::ops::Deref;
@@ -332,7 +332,7 @@ pub unsafe extern "C-unwind" fn main<T: Module>(
     argv: *mut *mut c_char,
 ) -> c_int {
     // This frame and the calls that wait own nothing: a forced unwind (pthread_cancel) may pass. It comes from a
-    // watcher of theirs, see `cancellation_point`; everywhere else cancellation is forbidden.
+    // watcher of theirs, see `may_end`; everywhere else cancellation is forbidden.
     forbid_cancel();
     // SAFETY: passed on as they came.
     let Some(running) = (unsafe { start::<T>(h, argc, argv) }) else { return -1 };
@@ -413,7 +413,9 @@ fn build<T: Module>(handle: Handle, arguments: &[String]) -> Result<Running> {
     core.state.replace(Some(module));
     let running = register_all(&core).and_then(|()| {
         let reactor = reactor_of(&core.handle)?.as_ptr();
-        core.cancellation.replace(Some(Watcher::cancellation(&core.handle)?));
+        // SAFETY: the watchers end with the module, and the module before its handle.
+        let cancellation = unsafe { Watcher::cancellation(&core.handle, may_end::<T>) };
+        core.cancellation.replace(Some(cancellation?));
         Ok(Running { reactor, run: reactor_run(libflux)? })
     });
     match running.and_then(|running| own(&core).map(|()| running)) {
@@ -465,6 +467,23 @@ unsafe extern "C" fn disown<T: Module>(item: *mut c_void) {
     // SAFETY: the reference that `own` gave away.
     let core = unsafe { Rc::from_raw(item.cast::<Core<T>>().cast_const()) };
     core.end();
+}
+
+/// A watcher's callback: here the thread may be cancelled.
+unsafe extern "C-unwind" fn may_end<T: Module>(
+    _: *mut flux_reactor_t,
+    _: *mut flux_watcher_t,
+    _: c_int,
+    h: *mut c_void,
+) {
+    // SAFETY: the module's handle, on its thread.
+    unsafe { cancellation_point(cancelled::<T>, h) }
+}
+
+/// The thread is being cancelled.
+unsafe extern "C" fn cancelled<T: Module>(h: *mut c_void) {
+    let _no_cancel = NoCancel::new();
+    finish::<T>(h.cast());
 }
 
 /// The module that `h` owns.

@@ -1,6 +1,6 @@
 //! Watchers: what a reactor calls, and when.
 
-use crate::boundary::{NoCancel, cancellation_point};
+use crate::boundary::NoCancel;
 use crate::error::{Error, Result};
 use crate::handle::Handle;
 use flux_sys::{Loaded, flux_reactor_t, flux_watcher_t};
@@ -8,7 +8,7 @@ use std::cell::RefCell;
 use std::ffi::{c_int, c_void};
 use std::os::fd::RawFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::ptr::{self, NonNull};
+use std::ptr::NonNull;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -23,6 +23,13 @@ pub enum Interest {
 
 /// How soon a module that has nothing to do notices that its thread is to be cancelled.
 const CANCEL_PERIOD: Duration = Duration::from_secs(1);
+
+/// The highest priority that a check watcher can have.
+const FIRST: c_int = 2;
+
+/// A watcher's callback through which a forced unwind may pass.
+pub(crate) type CancellationPoint =
+    unsafe extern "C-unwind" fn(*mut flux_reactor_t, *mut flux_watcher_t, c_int, *mut c_void);
 
 /// What a watcher calls. Shared, so that a watcher may be dropped from inside its own callback.
 struct Callback {
@@ -101,20 +108,21 @@ impl Watcher {
         Ok(Watcher { raw, libflux, _callback: callback })
     }
 
-    /// Cancellation points: at each turn of the reactor, and at least every [`CANCEL_PERIOD`].
-    pub(crate) fn cancellation(handle: &Handle) -> Result<[Self; 2]> {
+    /// Calls `point`, with the handle, at each turn of the reactor and at least every [`CANCEL_PERIOD`].
+    ///
+    /// # Safety
+    /// `point` may be called with the handle for as long as the watchers live.
+    pub(crate) unsafe fn cancellation(handle: &Handle, point: CancellationPoint) -> Result<[Self; 2]> {
         type Plain = unsafe extern "C" fn(*mut flux_reactor_t, *mut flux_watcher_t, c_int, *mut c_void);
-        type Unwinding =
-            unsafe extern "C-unwind" fn(*mut flux_reactor_t, *mut flux_watcher_t, c_int, *mut c_void);
         let (libflux, reactor) = (handle.libflux(), reactor_of(handle)?.as_ptr());
         // SAFETY: the same C calling convention; libev and libflux are C, through which a forced unwind passes.
-        let point = unsafe { std::mem::transmute::<Unwinding, Plain>(cancellation_point) };
-        let period = CANCEL_PERIOD.as_secs_f64();
-        // SAFETY: a live reactor, and a callback that looks at no argument.
+        let point = unsafe { std::mem::transmute::<CancellationPoint, Plain>(point) };
+        let (period, arg) = (CANCEL_PERIOD.as_secs_f64(), handle.raw().cast());
+        // SAFETY: a live reactor, and a callback that may be called with the handle.
         let (turn, timer) = unsafe {
             (
-                libflux.flux_prepare_watcher_create(reactor, Some(point), ptr::null_mut()),
-                libflux.flux_timer_watcher_create(reactor, period, period, Some(point), ptr::null_mut()),
+                libflux.flux_prepare_watcher_create(reactor, Some(point), arg),
+                libflux.flux_timer_watcher_create(reactor, period, period, Some(point), arg),
             )
         };
         let turn = Self::start(libflux, turn, "turn of the reactor", None)?;
@@ -122,6 +130,25 @@ impl Watcher {
         turn.unreference();
         timer.unreference();
         Ok([turn, timer])
+    }
+
+    /// Calls `body` before each wait of the reactor, or (`ends`) after each, ahead of what else that turn has to do.
+    fn turn(handle: &Handle, ends: bool, body: impl FnMut(c_int) + 'static) -> Result<Self> {
+        let (libflux, reactor) = (handle.libflux(), reactor_of(handle)?.as_ptr());
+        // SAFETY: a live reactor, the trampoline and the argument that it expects; a priority is set before the start, of
+        // prepare watchers libflux does not take one.
+        let watcher = Self::create(handle, "turn of the reactor", body, |arg| unsafe {
+            if !ends {
+                return libflux.flux_prepare_watcher_create(reactor, Some(call), arg);
+            }
+            let check = libflux.flux_check_watcher_create(reactor, Some(call), arg);
+            if !check.is_null() {
+                libflux.flux_watcher_set_priority(check, FIRST);
+            }
+            check
+        })?;
+        watcher.unreference();
+        Ok(watcher)
     }
 
     /// Sets a timer anew: it fires `after` that time, and every `repeat` then unless that is zero.
@@ -168,31 +195,17 @@ impl Handle {
         })
     }
 
-    /// Calls `before` when the handle's reactor, which is made if there is none, is about to wait, and `after` as soon as
-    /// it has waited. The watchers keep no reactor alive.
+    /// Calls `begins` before each wait of the handle's reactor and `ends` right after it, as long as both watchers live.
+    /// They do not keep the reactor going.
     pub fn around_waits(
         &self,
-        mut before: impl FnMut() + 'static,
-        mut after: impl FnMut() + 'static,
+        mut begins: impl FnMut() + 'static,
+        mut ends: impl FnMut() + 'static,
     ) -> Result<[Watcher; 2]> {
-        let (libflux, reactor) = (self.libflux(), reactor_of(self)?.as_ptr());
-        let before = move |_| drop(catch_unwind(AssertUnwindSafe(&mut before)));
-        let after = move |_| drop(catch_unwind(AssertUnwindSafe(&mut after)));
-        // SAFETY: a live reactor, the trampoline and the argument that it expects.
-        let prepare = Watcher::create(self, "phase", before, |arg| unsafe {
-            libflux.flux_prepare_watcher_create(reactor, Some(call), arg)
-        })?;
-        // SAFETY: as above; the watcher that was just created. The highest priority: before the work of others.
-        let check = Watcher::create(self, "phase", after, |arg| unsafe {
-            let check = libflux.flux_check_watcher_create(reactor, Some(call), arg);
-            if !check.is_null() {
-                libflux.flux_watcher_set_priority(check, 2);
-            }
-            check
-        })?;
-        prepare.unreference();
-        check.unreference();
-        Ok([prepare, check])
+        // A panic must not cross into C; it has been written to standard error.
+        let begins = Watcher::turn(self, false, move |_| drop(catch_unwind(AssertUnwindSafe(&mut begins))))?;
+        let ends = Watcher::turn(self, true, move |_| drop(catch_unwind(AssertUnwindSafe(&mut ends))))?;
+        Ok([begins, ends])
     }
 
     /// Runs the handle's reactor until [`Handle::stop`], or until nothing keeps it. Not for modules, whose reactor runs

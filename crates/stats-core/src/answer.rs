@@ -30,7 +30,8 @@ pub enum Number {
 }
 
 impl Number {
-    pub(crate) fn new(amount: Amount, unit: Unit) -> Self {
+    /// `amount` in the unit of answers.
+    pub fn new(amount: Amount, unit: Unit) -> Self {
         match amount.as_whole() {
             Some(whole) if unit.in_one() == 1.0 && whole.abs() <= INTEGER_MAX => Number::Whole(whole as i64),
             _ => Number::Real(real(amount, unit)),
@@ -238,9 +239,20 @@ impl Node {
 
     /// The series that are asked for, in the order of names and tags.
     pub fn select(&self, query: &Query) -> Vec<SeriesId> {
-        let mut named: Vec<_> = self.catalog.iter().filter(|(_, key)| query.matches(key.name())).collect();
-        named.sort_unstable_by_key(|(_, key)| *key);
-        named.into_iter().map(|(id, _)| id).collect()
+        let mut selected = self.look_for(query, 0, usize::MAX).0;
+        self.sort(&mut selected);
+        selected
+    }
+
+    /// Those of them among `count` series of the catalog from number `from` on; and whether that was the last.
+    pub(crate) fn look_for(&self, query: &Query, from: usize, count: usize) -> (Vec<SeriesId>, bool) {
+        let some = self.catalog.part(from, count);
+        let found = some.filter(|(_, key)| query.matches(key.name())).map(|(id, _)| id).collect();
+        (found, from.saturating_add(count) >= self.catalog.len())
+    }
+
+    pub(crate) fn sort(&self, selected: &mut [SeriesId]) {
+        selected.sort_by_cached_key(|&id| self.catalog.key(id));
     }
 
     /// One series. `None`: a gauge that no rank reports, or what this rank alone does not measure.

@@ -43,6 +43,11 @@ impl Glob {
         Ok(Glob(parsed))
     }
 
+    /// How many patterns without braces it amounts to.
+    pub(crate) fn alternatives(&self) -> usize {
+        self.0.len()
+    }
+
     pub(crate) fn matches(&self, name: &str) -> bool {
         self.0.iter().any(|parts| matches_parts(parts, name))
     }

@@ -68,9 +68,9 @@ pub enum MergeRefused {
         /// The size.
         size: u32,
     },
-    /// It is from this rank, or contains what is: batches go towards rank 0 alone.
-    #[error("bad batch: rank {rank} cannot take batches of its own")]
-    Own {
+    /// It is from this rank or one above it, or contains what is: batches go towards rank 0 alone.
+    #[error("bad batch: from rank {rank}, which is not below the receiver")]
+    Above {
         /// The rank.
         rank: u32,
     },
@@ -147,6 +147,8 @@ pub struct Node {
     pub(crate) below: Store,
     /// Whoever sends batches to this node, by rank.
     links: BTreeMap<u32, Link>,
+    /// Ranks between this one and rank 0, as far as they are known, and rank 0.
+    ancestors: IdSet,
     /// Gauges that the links hold.
     states_held: usize,
     marks: Marks,
@@ -191,6 +193,7 @@ impl Node {
             unsealed: Flows::default(),
             below: Store::default(),
             links: BTreeMap::new(),
+            ancestors: IdSet::range(0, 0),
             states_held: 0,
             marks: Marks::default(),
             coverage: Coverage::new(config.size),
@@ -215,6 +218,12 @@ impl Node {
     /// What the node was made of, with later changes.
     pub fn config(&self) -> &NodeConfig {
         &self.config
+    }
+
+    /// Says which ranks are between this one and rank 0, as far as they are known: they have no business below.
+    pub fn set_ancestors(&mut self, ancestors: IdSet) {
+        self.ancestors = ancestors;
+        self.ancestors.insert(0);
     }
 
     /// Takes a new period and bound on series.

@@ -4,7 +4,7 @@ use crate::amount::Amount;
 use crate::members::Members;
 use crate::series::{Key, Kind, Refused, Unit, is_reserved, prefix};
 use crate::value::Samples;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 use std::time::Duration;
 
 /// The version of the format.
@@ -236,6 +236,65 @@ impl Metric {
     }
 }
 
+/// Writing.
+impl Metric {
+    /// What [`Metric::parse`] reads.
+    pub fn to_json(&self) -> Value {
+        let mut map = Map::new();
+        map.insert("name".into(), self.key.name().into());
+        if !self.key.tags().is_empty() {
+            let tags = self.key.tags().iter().map(|(key, value)| (key.clone(), value.clone().into()));
+            map.insert("tags".into(), Value::Object(tags.collect()));
+        }
+        let (kind, field, value) = match &self.value {
+            Pushed::Count(amount) => ("counter", "value", written(*amount)),
+            Pushed::Set(amount) => ("gauge", "value", written(*amount)),
+            Pushed::Add(amount) => ("gauge", "add", written(*amount)),
+            Pushed::Samples(samples) if self.key.unit() == Unit::None => {
+                ("histogram", "sketch", sketch(samples))
+            }
+            Pushed::Samples(samples) => ("timer", "sketch", sketch(samples)),
+            Pushed::Members(members) => ("set", "sketch", members.to_hex().into()),
+        };
+        map.insert("type".into(), kind.into());
+        map.insert(field.into(), value);
+        if let Some(ttl) = self.ttl {
+            map.insert("ttl".into(), ttl.as_secs_f64().into());
+        }
+        Value::Object(map)
+    }
+}
+
+/// Integers beyond this are written as digits: readers of JSON keep doubles.
+const INTEGER_MAX: u128 = 1 << 53;
+
+fn digits(number: u128, negative: bool) -> Value {
+    let sign = if negative { "-" } else { "" };
+    match i64::try_from(number) {
+        Ok(small) if number <= INTEGER_MAX => (if negative { -small } else { small }).into(),
+        _ => format!("{sign}{number}").into(),
+    }
+}
+
+fn written(amount: Amount) -> Value {
+    match amount.as_whole() {
+        Some(whole) => digits(whole.unsigned_abs(), whole < 0),
+        None => amount.to_f64().into(),
+    }
+}
+
+fn sketch(samples: &Samples) -> Value {
+    let (min, max) = samples.range().unwrap_or_default();
+    let buckets: Vec<Value> = samples.buckets().map(|(bucket, times)| json!([bucket, times])).collect();
+    json!({
+        "sum": digits(samples.sum(), false),
+        "squares": digits(samples.sum_of_squares(), false),
+        "min": digits(min.into(), false),
+        "max": digits(max.into(), false),
+        "buckets": buckets,
+    })
+}
+
 fn gauge(fields: &mut Fields<'_>) -> Result<Pushed, Refusal> {
     match (fields.take("value"), fields.take("add")) {
         (Some(value), None) => amount("value", &value).map(Pushed::Set),
@@ -327,7 +386,7 @@ fn members(fields: &mut Fields<'_>) -> Result<Pushed, Refusal> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
+    use proptest::prelude::*;
 
     fn value(metric: Value) -> Pushed {
         Metric::parse(metric).unwrap().value
@@ -350,6 +409,51 @@ mod tests {
         assert_eq!((reply.count(), reply.sum(), metrics[4].key.unit()), (2, 8192, Unit::None));
         let Pushed::Members(users) = &metrics[5].value else { panic!() };
         assert_eq!(users.estimate(), 2.0);
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_written_is_read(
+            count in any::<i64>(), far in -1000_i128..1000, value in -1e20..1e20_f64,
+            samples in proptest::collection::vec((0_u32..64, any::<u64>()), 1..100),
+            members in proptest::collection::vec("[a-z]{1,5}", 1..200),
+        ) {
+            let again = |kind, unit, value: &Pushed| {
+                let key = Key::new("a.b", &[("k", "v")], kind, unit).unwrap();
+                let metric = Metric { key, value: value.clone(), ttl: None };
+                let text = metric.to_json().to_string();
+                let read = Metric::parse(serde_json::from_str(&text).unwrap()).unwrap();
+                assert_eq!(read.key, metric.key);
+                read.value
+            };
+            let counter = Pushed::Count(Amount::whole(i128::from(count) * (far + 1)));
+            prop_assert_eq!(&again(Kind::Counter, Unit::None, &counter), &counter);
+            // A reader of JSON may be off by the last bit of a double.
+            let amount = Amount::nearest(value).unwrap();
+            let near = |found: Amount| (found.to_f64() - value).abs() <= value.abs() * 1e-15 + 1e-6;
+            let set = again(Kind::Gauge, Unit::None, &Pushed::Set(amount));
+            prop_assert!(matches!(set, Pushed::Set(found) if near(found)), "{:?}", set);
+            let add = again(Kind::Gauge, Unit::None, &Pushed::Add(amount));
+            prop_assert!(matches!(add, Pushed::Add(found) if near(found)), "{:?}", add);
+            let mut all = Samples::default();
+            samples.iter().for_each(|(shift, sample)| all.add(sample >> shift, 1));
+            let all = Pushed::Samples(all);
+            for unit in [Unit::Nanoseconds, Unit::None] {
+                prop_assert_eq!(&again(Kind::Timer, unit, &all), &all);
+            }
+            let mut set = Members::default();
+            members.iter().for_each(|member| { set.insert(member); });
+            let set = Pushed::Members(set);
+            prop_assert_eq!(&again(Kind::Set, Unit::None, &set), &set);
+        }
+    }
+
+    #[test]
+    fn no_integer_beyond_a_double_s_is_written() {
+        assert_eq!(digits(1 << 53, true), json!(-(1_i64 << 53)));
+        assert_eq!(digits((1 << 53) + 1, false), json!("9007199254740993"));
+        assert_eq!(digits(u128::from(u64::MAX) + 1, true), json!("-18446744073709551616"));
+        assert_eq!(written(Amount::from_parts(-1_500_000)), json!(-1.5));
     }
 
     #[test]

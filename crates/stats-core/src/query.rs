@@ -4,9 +4,11 @@ use crate::glob::Glob;
 use crate::idset::IdSet;
 use serde_json::Value;
 
-/// Patterns that one question may have, and the longest.
+/// Patterns that one question may have, alternatives in braces counted one by one, and the longest.
 const PATTERNS_MAX: usize = 100;
 const PATTERN_MAX: usize = 300;
+/// Characters of a wrong value that an error repeats.
+const SHOWN_MAX: usize = 80;
 const KEYS: &str = "match, by, ranks, since, stream";
 
 /// How an answer is split up.
@@ -60,14 +62,26 @@ impl Query {
                     query.since_ns = seconds.as_f64().map(|seconds| (seconds * 1e9) as u64);
                 }
                 ("stream", Value::Bool(stream)) => query.stream = *stream,
-                ("match", _) => return bad(format!("match: expected a list of patterns, got {value}")),
-                ("by", _) => {
-                    return bad(format!("by: expected \"none\", \"rank\" or \"subtree\", got {value}"));
+                ("match", _) => {
+                    return bad(format!("match: expected a list of patterns, got {}", shown(value)));
                 }
-                ("ranks", _) => return bad(format!("ranks: expected an idset as text, got {value}")),
-                ("since", _) => return bad(format!("since: expected seconds above zero, got {value}")),
-                ("stream", _) => return bad(format!("stream: expected true or false, got {value}")),
-                _ => return bad(format!("{key}: unknown key; allowed: {KEYS}")),
+                ("by", _) => {
+                    return bad(format!(
+                        "by: expected \"none\", \"rank\" or \"subtree\", got {}",
+                        shown(value)
+                    ));
+                }
+                ("ranks", _) => {
+                    return bad(format!("ranks: expected an idset as text, got {}", shown(value)));
+                }
+                ("since", _) => {
+                    return bad(format!("since: expected seconds above zero, got {}", shown(value)));
+                }
+                ("stream", _) => return bad(format!("stream: expected true or false, got {}", shown(value))),
+                _ => {
+                    let key: String = key.chars().take(SHOWN_MAX).collect();
+                    return bad(format!("{key}: unknown key; allowed: {KEYS}"));
+                }
             }
         }
         if query.ranks.is_some() && query.by != By::Rank {
@@ -103,17 +117,34 @@ impl Query {
 }
 
 fn patterns_of(patterns: &[Value]) -> Result<Vec<Glob>, QueryError> {
-    if patterns.len() > PATTERNS_MAX {
-        let count = patterns.len();
-        return Err(QueryError(format!("match: {count} patterns, at most {PATTERNS_MAX} are allowed")));
-    }
+    let bounded = |count: usize| {
+        let text = format!(
+            "match: {count} patterns, alternatives in braces counted, at most {PATTERNS_MAX} are allowed"
+        );
+        if count > PATTERNS_MAX { Err(QueryError(text)) } else { Ok(()) }
+    };
+    bounded(patterns.len())?;
     let glob = |pattern: &Value| {
         let text = pattern.as_str().filter(|text| text.len() <= PATTERN_MAX).ok_or_else(|| {
-            QueryError(format!("match: expected texts of at most {PATTERN_MAX} bytes, got {pattern}"))
+            QueryError(format!(
+                "match: expected texts of at most {PATTERN_MAX} bytes, got {}",
+                shown(pattern)
+            ))
         })?;
         Glob::parse(text).map_err(|error| QueryError(format!("match: {text:?}: {error}")))
     };
-    patterns.iter().map(glob).collect()
+    let globs = patterns.iter().map(glob).collect::<Result<Vec<_>, _>>()?;
+    bounded(globs.iter().map(Glob::alternatives).sum())?;
+    Ok(globs)
+}
+
+/// The beginning of what was given instead.
+fn shown(value: &Value) -> String {
+    let text = value.to_string();
+    match text.char_indices().nth(SHOWN_MAX) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text,
+    }
 }
 
 #[cfg(test)]
@@ -145,9 +176,18 @@ mod tests {
             (json!({ "ranks": "1" }), "ranks: only with \"by\":\"rank\""),
             (json!({ "since": -1 }), "since: expected seconds above zero, got -1"),
             (json!({ "stream": 1 }), "stream: expected true or false, got 1"),
+            (
+                json!({ "match": ["{a,b}{a,b}{a,b}{a,b}{a,b}{a,b}", "{a,b}{a,b}{a,b}{a,b}{a,b}{a,b}"] }),
+                "match: 128 patterns, ",
+            ),
+            (
+                json!({ "match": [["x".repeat(1 << 20)]] }),
+                "match: expected texts of at most 300 bytes, got [\"xxx",
+            ),
+            (json!({ ("y".repeat(1 << 20)): 1 }), "yyyy"),
         ] {
             let error = Query::parse(&payload).unwrap_err().to_string();
-            assert!(error.starts_with(said), "{error}");
+            assert!(error.starts_with(said) && error.len() < 300, "{error}");
         }
     }
 }

@@ -316,6 +316,13 @@ impl Catalog {
         self.ids.len()
     }
 
+    /// `count` of them from number `from` on, or as many as there are.
+    pub(crate) fn part(&self, from: usize, count: usize) -> impl Iterator<Item = (SeriesId, &Key)> {
+        let end = from.saturating_add(count).min(self.ids.len());
+        let keys = self.keys.get_range(from.min(end)..end);
+        self.ids[from.min(end)..end].iter().copied().zip(keys.into_iter().flatten())
+    }
+
     /// By number.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (SeriesId, &Key)> {
         self.ids.iter().copied().zip(&self.keys)

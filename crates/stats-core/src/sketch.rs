@@ -20,18 +20,21 @@ const EXACT: u64 = 128;
 const PER_DOUBLING: usize = 64;
 /// All buckets of 64-bit samples: 128 and 57 doublings.
 pub const BUCKETS: usize = 128 + 57 * PER_DOUBLING;
-/// Up to so many different buckets are kept as a list; more as a range of counts. What decides is what a sketch
-/// holds, not how it came to hold it.
+/// Up to so many different buckets are kept as a list.
 const LIST_MAX: usize = 64;
+/// More are kept as a range of counts, unless it would have fewer than one bucket in so many that is not empty: what a
+/// sketch holds in memory is in proportion to what it was told.
+const SPARSE: usize = 4;
 
 /// Counts by bucket, and their sum. All of them stop at the greatest 64-bit number.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub struct Sketch {
     counts: Counts,
     total: u64,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// How they are kept depends on how they came; what is kept does not.
+#[derive(Debug, Clone)]
 enum Counts {
     /// Ascending buckets with their counts, none of them zero.
     List(Vec<(u16, u64)>),
@@ -44,6 +47,14 @@ impl Default for Sketch {
         Sketch { counts: Counts::List(Vec::new()), total: 0 }
     }
 }
+
+impl PartialEq for Sketch {
+    fn eq(&self, other: &Self) -> bool {
+        self.total == other.total && self.entries().eq(other.entries())
+    }
+}
+
+impl Eq for Sketch {}
 
 /// The bucket of a sample: the sample itself below 128; above, 64 buckets for each doubling. For aggregators elsewhere
 /// that count by the same buckets.
@@ -79,6 +90,7 @@ impl Sketch {
     }
 
     pub(crate) fn add_to(&mut self, bucket: usize, times: u64) {
+        self.reach(bucket, bucket);
         self.total = self.total.saturating_add(times);
         match &mut self.counts {
             Counts::List(list) => match list.binary_search_by_key(&(bucket as u16), |&(bucket, _)| bucket) {
@@ -89,30 +101,50 @@ impl Sketch {
                 }
             },
             Counts::Range { first, counts } => {
-                reach(first, counts, bucket, bucket);
                 let count = &mut counts[bucket - *first];
                 *count = count.saturating_add(times);
             }
         }
     }
 
-    /// A list that has grown too long becomes a range.
+    /// A list that has grown too long becomes a range, if that is not mostly empty.
     fn settle(&mut self) {
-        if let Counts::List(list) = &self.counts
-            && list.len() > LIST_MAX
-        {
-            let (first, last) = (usize::from(list[0].0), usize::from(list[list.len() - 1].0));
-            let mut counts = vec![0; last - first + 1];
+        let Counts::List(list) = &self.counts else { return };
+        let (Some(&(first, _)), Some(&(last, _))) = (list.first(), list.last()) else { return };
+        let (first, span) = (usize::from(first), usize::from(last - first) + 1);
+        if list.len() > LIST_MAX && span <= SPARSE * list.len() {
+            let mut counts = vec![0; span];
             list.iter().for_each(|&(bucket, count)| counts[usize::from(bucket) - first] = count);
             self.counts = Counts::Range { first, counts };
         }
     }
 
+    /// Makes room for buckets `low` to `high` in a range. One that would become mostly empty becomes a list.
+    fn reach(&mut self, low: usize, high: usize) {
+        let Counts::Range { first, counts } = &mut self.counts else { return };
+        let (start, end) = (low.min(*first), (high + 1).max(*first + counts.len()));
+        if end - start == counts.len() {
+            return;
+        }
+        let (filled, more) = (counts.iter().filter(|&&count| count > 0).count(), high - low + 1);
+        if end - start > SPARSE * (filled + more) {
+            self.counts = Counts::List(self.entries().map(|(at, count)| (at as u16, count)).collect());
+            return;
+        }
+        if start < *first {
+            counts.splice(0..0, std::iter::repeat_n(0, *first - start));
+            *first = start;
+        }
+        counts.resize(end - start, 0);
+    }
+
     /// Adds all of `other`.
     pub fn merge(&mut self, other: &Sketch) {
+        if let Counts::Range { first, counts } = &other.counts {
+            self.reach(*first, *first + counts.len() - 1);
+        }
         match (&mut self.counts, &other.counts) {
             (Counts::Range { first, counts }, Counts::Range { first: start, counts: more }) => {
-                reach(first, counts, *start, *start + more.len() - 1);
                 let at = *start - *first;
                 let pairs = counts[at..at + more.len()].iter_mut().zip(more);
                 // No count is greater than the sum of all: when that fits, so do they, and additions that need no
@@ -128,13 +160,26 @@ impl Sketch {
                     }
                 }
             }
-            (Counts::List(_), Counts::Range { .. }) => {
-                let mut sum = other.clone();
-                sum.merge(self);
-                *self = sum;
-            }
-            (_, Counts::List(list)) => {
+            (Counts::Range { .. }, Counts::List(list)) => {
                 list.iter().for_each(|&(bucket, count)| self.add_to(usize::from(bucket), count));
+            }
+            (Counts::List(list), _) => {
+                let mut sum = Vec::with_capacity(list.len());
+                let (mut mine, mut theirs) = (list.iter().copied().peekable(), other.entries().peekable());
+                loop {
+                    let next = match (mine.peek(), theirs.peek()) {
+                        (None, None) => break,
+                        (Some(&(at, _)), Some(&(to, _))) => usize::from(at).min(to),
+                        (Some(&(at, _)), None) => usize::from(at),
+                        (None, Some(&(to, _))) => to,
+                    };
+                    let ours = mine.next_if(|&(at, _)| usize::from(at) == next).map_or(0, |(_, count)| count);
+                    let more = theirs.next_if(|&(at, _)| at == next).map_or(0, |(_, count)| count);
+                    sum.push((next as u16, ours.saturating_add(more)));
+                }
+                *list = sum;
+                self.total = self.total.saturating_add(other.total);
+                self.settle();
             }
         }
     }
@@ -184,29 +229,19 @@ impl Sketch {
 
     pub(crate) fn decode(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
         let entries = from.count(BUCKETS)?;
-        let (mut sketch, mut next) = (Sketch::default(), 0_usize);
+        let (mut list, mut total, mut next) = (Vec::new(), 0_u64, 0_usize);
         for _ in 0..entries {
             let bucket = next.saturating_add(from.u32()? as usize);
             if bucket >= BUCKETS {
                 return Err(DecodeError::Malformed("bucket beyond the last"));
             }
             let count = from.uint()?.checked_add(1).ok_or(DecodeError::Malformed("count beyond 64 bits"))?;
-            sketch.add_to(bucket, count);
-            next = bucket + 1;
+            list.push((bucket as u16, count));
+            (total, next) = (total.saturating_add(count), bucket + 1);
         }
+        let mut sketch = Sketch { counts: Counts::List(list), total };
+        sketch.settle();
         Ok(sketch)
-    }
-}
-
-/// Makes room for buckets `low` to `high` in a range.
-fn reach(first: &mut usize, counts: &mut Vec<u64>, low: usize, high: usize) {
-    if low < *first {
-        counts.splice(0..0, std::iter::repeat_n(0, *first - low));
-        *first = low;
-    }
-    let needed = high + 1 - *first;
-    if counts.len() < needed {
-        counts.resize(needed, 0);
     }
 }
 
@@ -233,6 +268,30 @@ mod tests {
         assert!(buckets.iter().all(|(below, at)| below + 1 == *at));
     }
 
+    fn held(sketch: &Sketch) -> usize {
+        match &sketch.counts {
+            Counts::List(list) => list.len() * size_of::<(u16, u64)>(),
+            Counts::Range { counts, .. } => counts.len() * size_of::<u64>(),
+        }
+    }
+
+    #[test]
+    fn one_sample_far_from_the_others_does_not_take_the_room_of_all_between() {
+        let near = sketch(&(0..70).collect::<Vec<_>>());
+        for far in [u64::MAX, 1 << 40] {
+            let (mut added, mut merged) = (near.clone(), near.clone());
+            added.add(far, 1);
+            merged.merge(&sketch(&[far]));
+            let mut out = Writer::new();
+            added.encode(&mut out);
+            let read = Sketch::decode(&mut Reader::new(&out.into_bytes())).unwrap();
+            for sketch in [&added, &merged, &read] {
+                assert!(held(sketch) <= 71 * 32, "{}", held(sketch));
+                assert_eq!(sketch, &added);
+            }
+        }
+    }
+
     proptest! {
         #[test]
         fn a_quantile_of_merged_sketches_is_within_the_bound(
@@ -251,7 +310,7 @@ mod tests {
         }
 
         #[test]
-        fn what_a_sketch_holds_decides_how_it_is_kept(
+        fn sketches_are_equal_when_what_they_hold_is(
             a in proptest::collection::vec(sample(), 0..100),
             b in proptest::collection::vec(sample(), 0..100),
         ) {

@@ -13,6 +13,8 @@ use serde_json::{Map, Value};
 pub struct Steps {
     /// What is wanted; `None`: the whole tree.
     query: Option<(Query, Whose)>,
+    /// How many series of the catalog have been looked at; `None`: all, and what is selected is in order.
+    looked: Option<usize>,
     selected: Vec<SeriesId>,
     /// How many of them are done.
     done: usize,
@@ -33,18 +35,38 @@ impl Steps {
     }
 
     fn new(node: &Node, query: Option<(Query, Whose)>) -> Self {
-        let selected = match &query {
-            Some((query, _)) => node.select(query),
-            None => node.select(&Query::default()),
-        };
-        let generation = node.generation();
-        Steps { query, selected, done: 0, generation, list: String::new(), tree: Map::new() }
+        Steps {
+            query,
+            looked: Some(0),
+            selected: Vec::new(),
+            done: 0,
+            generation: node.generation(),
+            list: String::new(),
+            tree: Map::new(),
+        }
+    }
+
+    /// Looks for what is wanted among `count` more series. True: all have been looked at.
+    fn look(&mut self, node: &Node, count: usize) -> bool {
+        let Some(from) = self.looked else { return true };
+        let all = Query::default();
+        let query = self.query.as_ref().map_or(&all, |(query, _)| query);
+        let (found, last) = node.look_for(query, from, count);
+        self.selected.extend(found);
+        self.looked = (!last).then_some(from.saturating_add(count));
+        if last {
+            node.sort(&mut self.selected);
+        }
+        false
     }
 
     /// Goes on by about `series` series. True: it is whole.
     pub fn go_on(&mut self, node: &Node, now: Now, series: usize) -> bool {
         if node.generation() != self.generation {
             *self = Self::new(node, self.query.take());
+        }
+        if !self.look(node, series) {
+            return false;
         }
         let end = self.done.saturating_add(series).min(self.selected.len());
         match &self.query {

@@ -1,6 +1,6 @@
 //! From names as they are sent to series: cleaned names, tags of every style, and what is refused.
 
-use crate::line::{Bad, Form, Metric};
+use crate::line::{Bad, Form};
 use stats_core::{Key, Kind, NAME_MAX, RESERVED, TAG_MAX, Unit};
 
 /// The tag that says which job a series is of.
@@ -59,10 +59,10 @@ pub(crate) struct Identity {
 }
 
 impl Identity {
-    /// Of a metric whose text is UTF-8.
-    pub(crate) fn of(metric: &Metric<'_>, tags_max: usize) -> Result<Self, Rejected> {
-        let name = std::str::from_utf8(metric.name).map_err(|_| Bad::Utf8)?;
-        let dog = std::str::from_utf8(metric.tags).map_err(|_| Bad::Utf8)?;
+    /// Of a name, and what is after `|#`.
+    pub(crate) fn of(name: &[u8], tags: &[u8], tags_max: usize) -> Result<Self, Rejected> {
+        let name = std::str::from_utf8(name).map_err(|_| Bad::Utf8)?;
+        let dog = std::str::from_utf8(tags).map_err(|_| Bad::Utf8)?;
         let (name, inner) = split_tags(name)?;
         let mut tags = Tags::default();
         match inner {
@@ -200,7 +200,7 @@ mod tests {
 
     fn identity(line: &str) -> Result<Identity, Rejected> {
         match Line::parse(line.as_bytes()) {
-            Ok(Line::Metric(metric)) => Identity::of(&metric, 4),
+            Ok(Line::Metric(metric)) => Identity::of(metric.name, metric.tags, 4),
             other => panic!("{line}: {other:?}"),
         }
     }

@@ -34,6 +34,13 @@ mod recorder;
 mod shard;
 mod socket;
 
+/// The parts of a listener, for its benchmark.
+#[doc(hidden)]
+pub mod parts {
+    pub use crate::receive::{BATCH, Buffers, Receiver};
+    pub use crate::socket::Socket;
+}
+
 pub use counts::{BadLine, Counts, Refused};
 pub use identity::{JOB_TAG, Refusal};
 pub use line::{Bad, Form, Line, Metric, Value};

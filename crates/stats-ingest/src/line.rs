@@ -11,6 +11,8 @@ use stats_core::Amount;
 
 /// A rate below this is a mistake: one line would stand for 10^9 and more.
 const RATE_MIN: f64 = 1e-9;
+/// So many digits, times a million, are below 2^64.
+const PLAIN_DIGITS: usize = 12;
 
 /// Why a line is no metric.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -201,6 +203,55 @@ impl<'a> Metric<'a> {
     }
 }
 
+/// What most lines are: a name, a whole number without a sign, and `c`, `g` or `ms`.
+///
+/// [`Line::parse`] reads it as the same, but through values that are large to pass on: that takes twice as long.
+pub(crate) struct Plain<'a> {
+    pub(crate) name: &'a [u8],
+    pub(crate) form: Form,
+    /// Below 10^12: times a million, it is below 2^64.
+    pub(crate) number: u64,
+}
+
+impl<'a> Plain<'a> {
+    #[inline]
+    pub(crate) fn parse(line: &'a [u8]) -> Option<Self> {
+        let colon = memchr::memchr(b':', line)?;
+        let (name, body) = (&line[..colon], &line[colon + 1..]);
+        let mut number = 0_u64;
+        let mut at = 0;
+        loop {
+            let byte = *body.get(at)?;
+            let digit = byte.wrapping_sub(b'0');
+            if digit < 10 && at < PLAIN_DIGITS {
+                number = number * 10 + u64::from(digit);
+                at += 1;
+            } else if byte == b'|' && at > 0 {
+                break;
+            } else {
+                return None;
+            }
+        }
+        let form = match &body[at + 1..] {
+            b"c" => Form::Count,
+            b"ms" => Form::Milliseconds,
+            b"g" => Form::Gauge,
+            _ => return None,
+        };
+        (!name.is_empty() && *name.first()? != b'_').then_some(Plain { name, form, number })
+    }
+
+    /// As [`Metric::for_each`] would give it.
+    #[inline]
+    pub(crate) fn value(&self) -> Value<'static> {
+        match self.form {
+            Form::Milliseconds => Value::Sample(self.number * 1_000_000, 1.0),
+            Form::Gauge => Value::Set(Amount::whole(i128::from(self.number))),
+            _ => Value::Add(Amount::whole(i128::from(self.number))),
+        }
+    }
+}
+
 /// Reads all values of what follows a name.
 fn visit<'a>(body: &'a [u8], take: &mut dyn FnMut(Form, Value<'a>)) -> Result<(), Bad> {
     let mut tags: &[u8] = &[];
@@ -322,4 +373,40 @@ fn parse_rate(text: &[u8]) -> Result<f64, Bad> {
     let text = std::str::from_utf8(text).ok().filter(|text| text.bytes().all(decimal));
     let rate: Option<f64> = text.and_then(|text| text.parse().ok());
     rate.filter(|rate| (RATE_MIN..=1.0).contains(rate)).ok_or(Bad::Rate)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_short_way_reads_as_the_general_one() {
+        let mut short = 0;
+        for number in [
+            "",
+            "0",
+            "007",
+            "123456789012",
+            "1234567890123",
+            "99999999999999999999",
+            "-1",
+            "+1",
+            "1.5",
+            "1:2",
+        ] {
+            for form in ["c", "C", "g", "ms", "h", "s", "", "c|", "c|@1", "m", "cc", "ms:1|c"] {
+                for name in ["x", "", "_e{1,1}", "_sc|", "a b"] {
+                    let line = format!("{name}:{number}|{form}");
+                    let Some(plain) = Plain::parse(line.as_bytes()) else { continue };
+                    short += 1;
+                    let Ok(Line::Metric(metric)) = Line::parse(line.as_bytes()) else { panic!("{line}") };
+                    assert_eq!((metric.name, metric.tags), (plain.name, &b""[..]));
+                    metric.for_each(|form, value| {
+                        assert_eq!((form, value), (plain.form, plain.value()), "{line}")
+                    });
+                }
+            }
+        }
+        assert_eq!(short, 2 * 3 * 3);
+    }
 }

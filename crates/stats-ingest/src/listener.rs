@@ -235,8 +235,8 @@ impl Drop for Listener {
 
 /// The thread: until it is told to stop, and whatever happens in it.
 fn run(mut parts: Parts, shared: &Shared, started: Instant, limits: Limits) -> Parts {
-    let mut buffers = Buffers::new();
-    let mut receivers: Vec<Receiver> = parts.sockets.iter().map(|_| Receiver::new()).collect();
+    let mut buffers = Buffers::default();
+    let mut receivers: Vec<Receiver> = parts.sockets.iter().map(|_| Receiver::default()).collect();
     loop {
         let Parts { sockets, shard } = &mut parts;
         let work = AssertUnwindSafe(|| work(sockets, &mut receivers, &mut buffers, shard, shared, started));

@@ -7,23 +7,32 @@ use std::io::IoSliceMut;
 use std::os::fd::{AsFd, AsRawFd};
 
 /// Datagrams that one call takes.
-pub(crate) const BATCH: usize = 64;
+pub const BATCH: usize = 64;
 /// The longest that is taken whole: UDP has no longer ones.
 const DATAGRAM_MAX: usize = 65_536;
-/// From one buffer to the next. Not a power of two: short datagrams would share a few sets of the caches.
-const STRIDE: usize = DATAGRAM_MAX + 1600;
+/// The beginning of a datagram, which is all of most: these are side by side, so that a batch of short datagrams touches
+/// few pages.
+const START: usize = 2048;
+/// From one beginning to the next. Not a power of two: they would share a few sets of the caches.
+const START_STRIDE: usize = START + 64;
+const REST: usize = DATAGRAM_MAX - START;
 
 /// Room for datagrams: shared by all sockets of a thread. Pages are touched as far as datagrams are long.
-pub(crate) struct Buffers(Vec<u8>);
+pub struct Buffers {
+    starts: Vec<u8>,
+    rests: Vec<u8>,
+    /// Where a long datagram is put together.
+    whole: Vec<u8>,
+}
 
-impl Buffers {
-    pub(crate) fn new() -> Self {
-        Buffers(vec![0; BATCH * STRIDE])
+impl Default for Buffers {
+    fn default() -> Self {
+        Buffers { starts: vec![0; BATCH * START_STRIDE], rests: vec![0; BATCH * REST], whole: Vec::new() }
     }
 }
 
 /// What the kernel fills in for one socket, and its count of dropped datagrams.
-pub(crate) struct Receiver {
+pub struct Receiver {
     headers: MultiHeaders<()>,
     /// The socket's own count, which wraps.
     dropped: u32,
@@ -31,33 +40,38 @@ pub(crate) struct Receiver {
 
 /// What one call received.
 #[derive(Debug, Default)]
-pub(crate) struct Received {
-    pub(crate) datagrams: usize,
-    pub(crate) truncated: u64,
+pub struct Received {
+    /// How many.
+    pub datagrams: usize,
+    /// Of them, those that were cut off.
+    pub truncated: u64,
     /// Dropped since the last time that the kernel said so.
-    pub(crate) dropped: u64,
+    pub dropped: u64,
 }
 
 fn headers() -> MultiHeaders<()> {
     MultiHeaders::preallocate(BATCH, Some(nix::cmsg_space!(u32)))
 }
 
-impl Receiver {
-    pub(crate) fn new() -> Self {
+impl Default for Receiver {
+    fn default() -> Self {
         Receiver { headers: headers(), dropped: 0 }
     }
+}
 
+impl Receiver {
     /// Gives `take` the datagrams that are there, at most [`BATCH`]; does not wait.
-    pub(crate) fn receive(
+    pub fn receive(
         &mut self,
         socket: &Socket,
         buffers: &mut Buffers,
         mut take: impl FnMut(&[u8]),
     ) -> Result<Received, Errno> {
-        let mut rooms = buffers.0.chunks_exact_mut(STRIDE);
-        let mut slices: [[IoSliceMut<'_>; 1]; BATCH] = std::array::from_fn(|_| {
-            let room = rooms.next().and_then(|room| room.get_mut(..DATAGRAM_MAX));
-            [IoSliceMut::new(room.unwrap_or_default())]
+        let Buffers { starts, rests, whole } = buffers;
+        let mut starts = starts.chunks_exact_mut(START_STRIDE).map(|room| &mut room[..START]);
+        let mut rests = rests.chunks_exact_mut(REST);
+        let mut slices: [[IoSliceMut<'_>; 2]; BATCH] = std::array::from_fn(|_| {
+            [starts.next(), rests.next()].map(|room| IoSliceMut::new(room.unwrap_or_default()))
         });
         let fd = socket.as_fd().as_raw_fd();
         let results = recvmmsg(fd, &mut self.headers, slices.iter_mut(), MsgFlags::MSG_DONTWAIT, None);
@@ -77,9 +91,18 @@ impl Receiver {
                     dropped = count;
                 }
             }
-            for datagram in message.iovs() {
-                take(if truncated { whole_lines(datagram) } else { datagram });
-            }
+            let mut parts = message.iovs();
+            let start = parts.next().unwrap_or_default();
+            let datagram = match parts.next() {
+                None | Some([]) => start,
+                Some(rest) => {
+                    whole.clear();
+                    whole.extend_from_slice(start);
+                    whole.extend_from_slice(rest);
+                    whole.as_slice()
+                }
+            };
+            take(if truncated { whole_lines(datagram) } else { datagram });
         }
         received.dropped = u64::from(dropped.wrapping_sub(self.dropped));
         self.dropped = dropped;
@@ -117,7 +140,7 @@ mod tests {
     #[test]
     fn datagrams_come_in_batches_and_in_order() {
         let (socket, sender) = udp();
-        let (mut receiver, mut buffers) = (Receiver::new(), Buffers::new());
+        let (mut receiver, mut buffers) = (Receiver::default(), Buffers::default());
         for number in 0..BATCH + 3 {
             sender.send(number.to_string().as_bytes()).unwrap();
         }
@@ -133,7 +156,7 @@ mod tests {
     #[test]
     fn what_the_kernel_drops_is_counted() {
         let (socket, sender) = udp();
-        let (mut receiver, mut buffers) = (Receiver::new(), Buffers::new());
+        let (mut receiver, mut buffers) = (Receiver::default(), Buffers::default());
         // Headers that were in use before: the kernel had nothing to say, and left no room.
         for round in 0..3 {
             for _ in 0..BATCH {
@@ -165,6 +188,21 @@ mod tests {
     }
 
     #[test]
+    fn datagrams_of_any_length_are_whole() {
+        let (socket, sender) = udp();
+        let (mut receiver, mut buffers) = (Receiver::default(), Buffers::default());
+        for length in [0, 1, START - 1, START, START + 1, 10_000, 65_507, 3] {
+            let sent: Vec<u8> = (0..length).map(|at| (at % 251) as u8).collect();
+            sender.send(&sent).unwrap();
+            let mut seen = None;
+            let received =
+                receiver.receive(&socket, &mut buffers, |datagram| seen = Some(datagram.to_vec())).unwrap();
+            assert_eq!((received.datagrams, received.truncated), (1, 0), "{length}");
+            assert!(seen.as_ref() == Some(&sent), "{length}");
+        }
+    }
+
+    #[test]
     fn of_a_datagram_that_is_too_long_whole_lines_are_taken() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("socket");
@@ -175,7 +213,7 @@ mod tests {
         sender.send_to(&long, &path).unwrap();
         let mut bytes = 0;
         let received =
-            Receiver::new().receive(&socket, &mut Buffers::new(), |part| bytes = part.len()).unwrap();
+            Receiver::default().receive(&socket, &mut Buffers::default(), |part| bytes = part.len()).unwrap();
         assert_eq!((received.datagrams, received.truncated), (1, 1));
         assert_eq!(bytes, DATAGRAM_MAX / line.len() * line.len());
     }

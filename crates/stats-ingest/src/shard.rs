@@ -5,7 +5,7 @@ mod series;
 
 use crate::counts::{BadLine, Counts, LastBad, Refusals, Refused};
 use crate::identity::Rejected;
-use crate::line::{Form, Line, Metric, Value};
+use crate::line::{Form, Line, Metric, Plain, Value};
 use hashbrown::{DefaultHashBuilder, HashMap, HashTable};
 use room::Room;
 use series::{Held, Series, Spelling, hash};
@@ -143,38 +143,30 @@ impl Shard {
 
     #[inline]
     fn line(&mut self, line: &[u8], ascii: bool) {
-        let parsed = if ascii { Line::parse_text(line) } else { Line::parse(line) };
-        let rejected = match parsed {
-            Ok(Line::Metric(metric)) => {
-                self.counts.lines += 1;
-                match self.metric(&metric) {
-                    Ok(()) => return,
-                    Err(rejected) => rejected,
-                }
+        self.counts.lines += 1;
+        let plain = if ascii { Plain::parse(line) } else { None };
+        let taken = match &plain {
+            Some(plain) => {
+                self.take(plain.name, &[], plain.form, |held, spelling| held.take(spelling, plain.value()))
             }
-            Ok(Line::Empty) => return,
-            Ok(Line::Event) => {
-                self.counts.lines += 1;
-                self.counts.events += 1;
-                return;
-            }
-            Ok(Line::ServiceCheck) => {
-                self.counts.lines += 1;
-                self.counts.service_checks += 1;
-                return;
-            }
-            Err(bad) => {
-                self.counts.lines += 1;
-                Rejected::Bad(bad)
-            }
+            None => self.general(line, ascii),
         };
-        match rejected {
-            Rejected::Bad(bad) => {
-                self.counts.bad[bad as usize] += 1;
-                self.last_bad.note(bad, line);
-            }
-            Rejected::Refused(..) => {}
+        if let Err(Rejected::Bad(bad)) = taken {
+            self.counts.bad[bad as usize] += 1;
+            self.last_bad.note(bad, line);
         }
+    }
+
+    #[inline(never)]
+    fn general(&mut self, line: &[u8], ascii: bool) -> Result<(), Rejected> {
+        match if ascii { Line::parse_text(line)? } else { Line::parse(line)? } {
+            Line::Metric(metric) => return self.metric(&metric),
+            // No line at all.
+            Line::Empty => self.counts.lines -= 1,
+            Line::Event => self.counts.events += 1,
+            Line::ServiceCheck => self.counts.service_checks += 1,
+        }
+        Ok(())
     }
 
     #[inline]
@@ -190,12 +182,24 @@ impl Shard {
 
     #[inline]
     fn value(&mut self, metric: &Metric<'_>, form: Form, value: Value<'_>) -> Result<(), Rejected> {
-        let hash = hash(&self.hasher, form, metric.name, metric.tags);
-        let same = |spelling: &Spelling| spelling.is(form, metric.name, metric.tags);
+        self.take(metric.name, metric.tags, form, |held, spelling| held.take(spelling, value))
+    }
+
+    /// Gives `add` what a spelling's series holds.
+    #[inline]
+    fn take(
+        &mut self,
+        name: &[u8],
+        tags: &[u8],
+        form: Form,
+        add: impl FnOnce(&mut Held, &mut Spelling),
+    ) -> Result<(), Rejected> {
+        let hash = hash(&self.hasher, form, name, tags);
+        let same = |spelling: &Spelling| spelling.is(form, name, tags);
         let spelling = match self.spellings.find_mut(hash, same) {
             Some(spelling) => spelling,
             None => {
-                self.spell(hash, metric, form)?;
+                self.spell(hash, name, tags, form)?;
                 let Some(spelling) = self.spellings.find_mut(hash, same) else { return Ok(()) };
                 spelling
             }
@@ -204,7 +208,7 @@ impl Shard {
         self.counts.samples += 1;
         self.counts.tags_dropped += u64::from(spelling.dropped_tags);
         if let Some(Some(series)) = self.series.get_mut(spelling.series as usize) {
-            series.held.take(spelling, value);
+            add(&mut series.held, spelling);
             if !series.changed {
                 series.changed = true;
                 self.changed.push(spelling.series);
@@ -222,12 +226,12 @@ impl Shard {
         for number in self.changed.drain(..) {
             let Some(Some(series)) = self.series.get_mut(number as usize) else { continue };
             series.changed = false;
-            let key = (!std::mem::replace(&mut series.known, true)).then(|| series.key.clone());
+            let key = (!std::mem::replace(&mut series.known, true)).then(|| (*series.key).clone());
             let delta = match &mut series.held {
                 Held::Counter(gain) => Delta::Count(std::mem::take(gain)),
                 Held::Gauge(value) => Delta::Gauge(*value),
-                Held::Timer(samples, _) => Delta::Samples(std::mem::take(samples)),
-                Held::Set(members) => Delta::Members(std::mem::take(members)),
+                Held::Timer(timer) => Delta::Samples(std::mem::take(&mut timer.0)),
+                Held::Set(members) => Delta::Members(std::mem::take(&mut **members)),
             };
             changes.push(Change { number, key, delta });
         }

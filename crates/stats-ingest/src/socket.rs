@@ -84,11 +84,11 @@ pub enum OpenError {
 
 /// A bound socket. A Unix socket's file is removed with it.
 #[derive(Debug)]
-pub(crate) struct Socket {
+pub struct Socket {
     /// As it was asked for.
-    pub(crate) address: Address,
+    pub address: Address,
     /// As a sender finds it: with the port and the path.
-    pub(crate) bound: Address,
+    pub bound: Address,
     fd: OwnedFd,
     /// The file's path, device and inode.
     file: Option<(PathBuf, u64, u64)>,
@@ -96,7 +96,7 @@ pub(crate) struct Socket {
 
 impl Socket {
     /// `default_path` is that of a Unix socket without one.
-    pub(crate) fn open(address: &Address, default_path: &Path) -> Result<Self, OpenError> {
+    pub fn open(address: &Address, default_path: &Path) -> Result<Self, OpenError> {
         let opened = match address {
             Address::Udp(at) => Self::udp(address, *at),
             Address::Unix(path) => Self::unix(address, path.as_deref().unwrap_or(default_path)),

@@ -24,6 +24,8 @@ pub mod elf;
 pub mod histogram;
 mod hook;
 mod instrument;
+#[cfg(feature = "flux")]
+mod instrumented;
 mod ledger;
 mod mapping;
 mod names;
@@ -41,6 +43,8 @@ mod totals;
 pub use clock::{Clock, monotonic_ns, thread_cpu_ns};
 pub use histogram::WorkHistogram;
 pub use instrument::{Instrument, ReactorSample};
+#[cfg(feature = "flux")]
+pub use instrumented::{Instrumented, instrument};
 pub use names::{AsOf, Name};
 pub use probe::{Mode, Options, Probe, Status};
 pub use proc::{ModuleProcess, ThreadStat, module_processes};

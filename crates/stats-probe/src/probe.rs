@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use crate::attach::{self, Attached};
 use crate::clock::{Clock, Scale};
 use crate::ledger::ReaderId;
+use crate::mapping::RemoteTable;
 use crate::names::{AsOf, Name};
 use crate::preload;
 use crate::registry::{self, Registry};
@@ -111,8 +112,22 @@ impl Probe {
         let shared =
             if own { registry::own() } else { Arc::new(Mutex::new(Registry::new(options.broker_pid))) };
         let mut registry = lock(&shared);
-        if matches!(options.mode, Mode::Attach | Mode::Preload) {
-            match probe.hook(&options, own) {
+        if matches!(options.mode, Mode::Attach | Mode::Preload) && !own {
+            match RemoteTable::of_process(options.broker_pid) {
+                Some(remote) => {
+                    let header = &remote.table().header;
+                    registry.follow_clock(header.use_counter.load(Relaxed) == 1);
+                    probe.status.mode = Mode::Preload;
+                    probe.status.blocked_available = header.blocked_known.load(Relaxed) == 1;
+                }
+                None => {
+                    probe.status.mode = Mode::Proc;
+                    let why = "this process is not the broker, and nothing is preloaded into that";
+                    probe.status.fallback = Some(why.into());
+                }
+            }
+        } else if matches!(options.mode, Mode::Attach | Mode::Preload) {
+            match probe.hook(&options) {
                 Ok((attached, source)) => {
                     probe.status.blocked_available = attached.blocked_known;
                     probe.status.slots_private = attached.private;
@@ -132,10 +147,7 @@ impl Probe {
     }
 
     /// Uses the hook that was preloaded, else attaches one.
-    fn hook(&mut self, options: &Options, own: bool) -> Result<(Attached, Source), String> {
-        if !own {
-            return Err("this process is not the broker".into());
-        }
+    fn hook(&mut self, options: &Options) -> Result<(Attached, Source), String> {
         let path = options.slot_path.as_deref();
         if let Some(table) = preload::find(path, true) {
             let use_counter = table.header.use_counter.load(Relaxed) == 1;

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use crate::accounts::{Accounts, Who};
+use crate::attach;
 use crate::clock::{self, Scale};
 use crate::ledger::Held;
 use crate::mapping::RemoteTable;
@@ -22,8 +23,8 @@ const NAMING_NS: u64 = 5_000_000_000;
 /// A thread by process and tid.
 type Id = (u32, i32);
 
-/// How often a table is looked for in a process that has been met: its reactor may not exist yet.
-const TABLE_TRIES: u32 = 5;
+/// A table is looked for in a process so often, then ever more rarely: its reactor may not exist yet.
+const TABLE_TRIES: u32 = 16;
 
 /// A process other than this one.
 #[derive(Debug, Default)]
@@ -80,6 +81,11 @@ impl Registry {
             thread.restart_clock(now);
         }
         self.update();
+    }
+
+    /// Ticks are the processor's from now on, or nanoseconds. Before anything is met.
+    pub(crate) fn follow_clock(&mut self, use_counter: bool) {
+        self.scale = Scale::calibrate(use_counter, attach::CALIBRATION);
     }
 
     /// CLOCK_MONOTONIC ns of a moment in ticks.
@@ -166,8 +172,11 @@ impl Registry {
             self.processes.entry(self.pid).or_default();
         }
         for (pid, process) in &mut self.processes {
-            if process.table.is_none() && process.tries < TABLE_TRIES {
-                process.tries += 1;
+            if process.table.is_some() {
+                continue;
+            }
+            process.tries = process.tries.saturating_add(1);
+            if process.tries <= TABLE_TRIES || process.tries.is_power_of_two() {
                 // Ticks must be of the clock that this registry follows.
                 let same_clock = |t: &RemoteTable| {
                     (t.table().header.use_counter.load(Relaxed) == 1) == self.scale.uses_counter()
@@ -198,8 +207,9 @@ impl Registry {
         self.assign_remote();
         let Some((table, _)) = self.table else { return };
         let own = self.threads.iter().filter(|((pid, _), _)| *pid == self.pid);
-        let assigned: HashSet<usize> = own.filter_map(|(_, t)| t.slot).collect();
-        for (index, tid) in taken.iter().filter(|(i, _)| !assigned.contains(i)) {
+        let assigned: HashMap<usize, i32> = own.filter_map(|((_, tid), t)| Some((t.slot?, *tid))).collect();
+        let had_one: HashSet<i32> = assigned.values().copied().collect();
+        for (index, tid) in taken.iter().filter(|(i, _)| !assigned.contains_key(i)) {
             let Some(slot) = table.slots.get(*index) else { continue };
             let Some(thread) = self.threads.get_mut(&(self.pid, *tid)) else {
                 self.orphan(slot);
@@ -214,6 +224,9 @@ impl Registry {
                     other.free();
                     thread.take_slot(*index);
                 }
+                // It is of the next thread of that tid, or of this one's last moments: its turn comes when
+                // this one's end has been seen, and what it did is accounted for.
+                Some(_) if had_one.contains(tid) => {}
                 // The tid was given again: the slot that became known first is a dead thread's.
                 Some(other) if slot.known_since.load(Relaxed) < other.known_since.load(Relaxed) => {
                     self.orphan(slot);

@@ -4,6 +4,7 @@
 mod standin;
 
 use std::ffi::c_void;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering::*};
 use std::time::{Duration, Instant};
 
@@ -292,6 +293,56 @@ fn totals_add_up_to_wall_and_never_fall_across_reloads_and_reattach() {
     assert_eq!(seen.wakeups, turns.load(Relaxed));
     assert_eq!(seen.tids.len(), 0);
     assert_eq!(seen.state, State::Gone);
+}
+
+static FAREWELL: Mutex<Option<Standin>> = Mutex::new(None);
+
+/// Runs a reactor once, when the thread's other keys have lost their values already.
+extern "C" fn farewell(_: *mut c_void) {
+    let lib = FAREWELL.lock().unwrap().unwrap();
+    // SAFETY: the stand-in's functions on a reactor of the calling thread.
+    unsafe {
+        let reactor = (lib.create)(1_000_000, Some(nothing), std::ptr::null_mut());
+        (lib.run)(reactor, 2);
+        (lib.destroy)(reactor);
+    }
+}
+
+#[test]
+fn turns_in_a_thread_s_last_moments_are_counted_and_the_earlier_ones_not_again() {
+    let _alone = alone();
+    let dir = tempfile::tempdir().unwrap();
+    let Some(object) = build(dir.path(), "libfarewell.so", &[]) else { return };
+    let lib = load(&object, libc::RTLD_NOW);
+    let mut probe = attach(&lib, Clock::Auto);
+    *FAREWELL.lock().unwrap() = Some(lib);
+    let mut key = 0;
+    // SAFETY: `key` is writable, and the destructor is a function of this program.
+    assert_eq!(unsafe { libc::pthread_key_create(&mut key, Some(farewell)) }, 0);
+    let thread = std::thread::Builder::new().name("farewell".into()).spawn(move || {
+        // SAFETY: the stand-in's functions on a reactor of this thread, and a key that exists.
+        unsafe {
+            libc::pthread_setspecific(key, std::ptr::without_provenance(1));
+            let reactor = (lib.create)(1_000_000, Some(nothing), std::ptr::null_mut());
+            (0..5).for_each(|_| assert_eq!((lib.run)(reactor, 2), 0));
+            std::thread::park();
+            (lib.destroy)(reactor);
+        }
+    });
+    let thread = thread.unwrap();
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while probe.sample().iter().find(|s| s.name == "farewell").is_none_or(|s| s.wakeups < 5) {
+        assert!(Instant::now() < deadline);
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    thread.thread().unpark();
+    thread.join().unwrap();
+    for _ in 0..3 {
+        probe.sample();
+    }
+    assert_eq!(find(probe.sample(), "farewell").wakeups, 6);
+    // SAFETY: the key is ours, and no thread has a value of it any more.
+    unsafe { libc::pthread_key_delete(key) };
 }
 
 #[test]

@@ -6,6 +6,7 @@ use crate::custody::{CustodyFile, Left};
 use crate::left::{joined, split};
 use crate::measure::Measure;
 use crate::methods;
+use crate::own_reactor::OwnReactor;
 use crate::questions::Questions;
 use crate::stall::Notice;
 use crate::statsd::Statsd;
@@ -32,6 +33,7 @@ pub(crate) struct StatsAgg {
     pub(crate) measure: Measure,
     pub(crate) statsd: Statsd,
     custody: Option<CustodyFile>,
+    own_reactor: Option<OwnReactor>,
     started: Instant,
     /// Fires at the node's next deadline.
     timer: Option<Watcher>,
@@ -40,8 +42,8 @@ pub(crate) struct StatsAgg {
     /// Requests of our own that are on their way, by number.
     pub(crate) asking: HashMap<u64, PendingRpc>,
     pub(crate) asked: u64,
-    /// The error number that was last logged of the way upstream, so that it is logged once.
-    pub(crate) upstream_trouble: Option<i32>,
+    /// The error number that was last logged of the way upstream, and when.
+    pub(crate) upstream_trouble: Option<(i32, Instant)>,
     pub(crate) instance: Value,
     pub(crate) questions: Questions,
     /// Fires for the next slice of work on answers.
@@ -94,8 +96,11 @@ impl StatsAgg {
     }
 
     /// Records what was measured since the last time.
-    fn record(&mut self, scope: &Scope<Self>) {
+    pub(crate) fn record(&mut self, scope: &Scope<Self>) {
         let (panics, streams) = (scope.panics(), self.questions.open_streams());
+        if let Some(own) = &mut self.own_reactor {
+            own.record(&mut self.node);
+        }
         let (stall, wall_ns) = (self.config.stall, self.now().wall_ns);
         for notice in self.measure.record(&mut self.node, panics, streams, stall, wall_ns) {
             log_stall(scope, notice);
@@ -115,6 +120,9 @@ impl StatsAgg {
             self.log_probe(scope);
             self.ask_for_modules(scope);
         }
+        if config != self.config {
+            scope.log(Level::Info, &format!("now {config}"));
+        }
         self.node.reconfigure(config.period, config.max_series, self.now());
         self.intake.set_ttl(config.ttl);
         if config.history != self.config.history {
@@ -132,7 +140,8 @@ impl StatsAgg {
 
     fn log_probe(&self, scope: &Scope<Self>) {
         if let Some(why) = self.measure.fallback() {
-            let text = format!("probe=attach is not possible here ({why}): falling back to probe=proc");
+            let wish = self.config.probe;
+            let text = format!("probe={wish} is not possible here ({why}): falling back to probe=proc");
             scope.log(Level::Info, &text);
         }
         if self.measure.blocked_unavailable() {
@@ -185,12 +194,18 @@ fn log_stall(scope: &Scope<StatsAgg>, notice: Notice) {
 fn start_probe(scope: &Scope<StatsAgg>, mode: ProbeMode) -> Probe {
     let mode = match mode {
         ProbeMode::Attach => Mode::Attach,
+        ProbeMode::Preload => Mode::Preload,
         ProbeMode::Proc => Mode::Proc,
         ProbeMode::Off => Mode::Off,
     };
     let broker_pid = u32::try_from(broker_pid(scope)).unwrap_or(0);
     let slot_path = slot_path(scope);
     Probe::start(Options { mode, broker_pid, slot_path, ..Options::attach(flux::reactor_run_address()) })
+}
+
+fn own_reactor(scope: &Scope<StatsAgg>) -> Option<OwnReactor> {
+    let own = OwnReactor::new(scope);
+    own.inspect_err(|error| scope.log(Level::Err, &format!("stats-agg.reactor is not known: {error}"))).ok()
 }
 
 /// Where `flux stats peek` finds this broker's slots. Brokers of a test instance share a rundir, hence the rank.
@@ -273,6 +288,7 @@ impl Module for StatsAgg {
         let intake = remembered.unwrap_or_else(|| Intake::new(config.ttl));
 
         let mut agg = StatsAgg {
+            own_reactor: own_reactor(scope),
             measure: Measure::new(start_probe(scope, config.probe)),
             statsd: Statsd::default(),
             config,
@@ -294,7 +310,11 @@ impl Module for StatsAgg {
         };
         agg.node.set_history(agg.config.history);
         agg.statsd.configure(scope, &mut agg.node, &agg.config)?;
+        agg.tell_ancestors();
         agg.log_probe(scope);
+        // A line from one rank is enough.
+        let level = if agg.node.is_root() { Level::Info } else { Level::Debug };
+        scope.log(level, &format!("loaded: {}", agg.config));
         agg.schedule(scope);
         agg.explore_parent(scope);
         agg.ask_around(scope);

@@ -76,6 +76,11 @@ fn above(tree: &Value, rank: u32, depth: usize) -> Option<Vec<u32>> {
 }
 
 impl StatsAgg {
+    /// Tells the node who is above it.
+    pub(crate) fn tell_ancestors(&mut self) {
+        self.node.set_ancestors(self.ancestors.ranks.iter().copied().collect());
+    }
+
     /// Learns the parent's rank, where it does not follow from the tree's shape. It is asked of a service that every
     /// broker has, so that the parent itself answers.
     pub(crate) fn explore_parent(&mut self, scope: &Scope<Self>) {
@@ -85,6 +90,7 @@ impl StatsAgg {
         let attribute = json!({ "name": "rank" });
         self.ask(scope, "attr.get", Payload::Json(&attribute), To::Upstream, |agg, _, answer| {
             agg.ancestors.ranks.extend(answer["value"].as_str().and_then(|rank| rank.parse::<u32>().ok()));
+            agg.tell_ancestors();
         });
     }
 
@@ -95,6 +101,7 @@ impl StatsAgg {
         self.ask(scope, "overlay.topology", Payload::Json(&whole), To::Rank(0), move |agg, _, answer| {
             if let Some(ranks) = above(&answer, rank, 0) {
                 agg.ancestors = Ancestors { ranks, next: 0, complete: true };
+                agg.tell_ancestors();
             }
         });
     }

@@ -33,6 +33,8 @@ const LISTS: &[&str] = &["statsd"];
 pub(crate) enum ProbeMode {
     /// libflux's reactors are hooked, and /proc is read beside them.
     Attach,
+    /// The hook of a `reactor-probe.so` that was preloaded is used, which `Attach` does too; none is put in.
+    Preload,
     /// /proc alone.
     Proc,
     /// Nothing.
@@ -43,6 +45,7 @@ impl fmt::Display for ProbeMode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             ProbeMode::Attach => "attach",
+            ProbeMode::Preload => "preload",
             ProbeMode::Proc => "proc",
             ProbeMode::Off => "off",
         })
@@ -69,6 +72,16 @@ pub(crate) struct Config {
     pub(crate) ttl: Duration,
     /// Whether others than the instance owner may query.
     pub(crate) guest_query: bool,
+}
+
+impl fmt::Display for Config {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Config { period, probe, stall, history, max_series, statsd, max_tags, ttl, guest_query } = self;
+        write!(f, "period={period:?} probe={probe} stall={stall:?} history={history:?} ")?;
+        write!(f, "max-series={max_series} max-tags={max_tags} ttl={ttl:?} guest-query={guest_query}")?;
+        let statsd: Vec<String> = statsd.iter().map(Address::to_string).collect();
+        if statsd.is_empty() { Ok(()) } else { write!(f, " statsd={}", statsd.join(",")) }
+    }
 }
 
 impl Default for Config {
@@ -122,9 +135,14 @@ impl Config {
             "probe" => {
                 self.probe = match value {
                     "attach" => ProbeMode::Attach,
+                    "preload" => ProbeMode::Preload,
                     "proc" => ProbeMode::Proc,
                     "off" => ProbeMode::Off,
-                    _ => return Err(Error::invalid(format!("probe={value}: expected attach, proc or off"))),
+                    _ => {
+                        return Err(Error::invalid(format!(
+                            "probe={value}: expected attach, preload, proc or off"
+                        )));
+                    }
                 }
             }
             "stall" => self.stall = between(key, value, STALL_MIN, STALL_MAX)?,
@@ -244,7 +262,7 @@ mod tests {
             ("period=abc", "period=abc: expected a duration"),
             ("period=-1", "period=-1: expected a duration"),
             ("period=0", "period=0: expected a duration from 0.1s to 3600s"),
-            ("probe=magic", "probe=magic: expected attach, proc or off"),
+            ("probe=magic", "probe=magic: expected attach, preload, proc or off"),
             ("nonsense=1", "nonsense=1: unknown key; allowed: period, probe, stall, statsd, history"),
             ("nonsense", "nonsense: expected key=value, where key is one of period"),
             ("max-series=-5", "max-series=-5: expected a whole number, 100 to 1000000"),

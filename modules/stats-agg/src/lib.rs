@@ -13,6 +13,7 @@ mod custody;
 mod left;
 mod measure;
 mod methods;
+mod own_reactor;
 mod questions;
 mod recorded;
 mod stall;

@@ -62,7 +62,7 @@ impl StatsAgg {
                 MergeRefused::Full { .. } => libc::ENOSPC,
                 MergeRefused::Decode(_)
                 | MergeRefused::Rank { .. }
-                | MergeRefused::Own { .. }
+                | MergeRefused::Above { .. }
                 | MergeRefused::Dictionary { .. } => libc::EPROTO,
             };
             Error::new(errnum, refused.to_string())
@@ -82,7 +82,9 @@ impl StatsAgg {
         Ok(Answer::Later)
     }
 
-    fn clear_event(&mut self, _scope: &Scope<Self>, event: &Event<'_>) -> Result<(), Error> {
+    fn clear_event(&mut self, scope: &Scope<Self>, event: &Event<'_>) -> Result<(), Error> {
+        // What was measured until now is from before the clear.
+        self.record(scope);
         self.node.handle_clear(event.sequence()?.into());
         Ok(())
     }

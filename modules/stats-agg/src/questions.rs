@@ -17,16 +17,18 @@ const SLICE: Duration = Duration::from_millis(2);
 const STEP: usize = 16;
 /// Questions under way at once; more are refused.
 const QUESTIONS_MAX: usize = 256;
-/// Those of them that may ask other ranks at the same time; more wait.
-const GATHERING_MAX: usize = 4;
-/// Ranks that one question asks at a time.
+/// Ranks that one question asks at a time, and all questions together.
 const ASKED_MAX: usize = 64;
+const ALL_ASKED_MAX: usize = 512;
 /// How long ranks have to answer, all of them together.
 const GATHER_TIMEOUT: Duration = Duration::from_secs(3);
 /// A longer answer is refused.
 const ANSWER_MAX: usize = 64 << 20;
 /// Streams that are open at once; more are refused.
 const STREAMS_MAX: usize = 64;
+/// What one stream may send before it ends. A client that does not read leaves what it is sent in the broker's memory,
+/// of which Flux tells nobody; one that does reads the end and asks again.
+const STREAM_MAX: usize = 4 << 20;
 
 /// All questions.
 #[derive(Default)]
@@ -71,6 +73,8 @@ struct Stream {
     payload: Value,
     /// Its last answer is not whole yet.
     busy: bool,
+    /// Bytes that it has sent.
+    sent: usize,
     /// The instance's owner asks.
     owner: bool,
 }
@@ -142,6 +146,7 @@ impl StatsAgg {
             query,
             payload,
             busy: false,
+            sent: 0,
             owner: request.from_owner(),
         };
         self.questions.streams.insert(number, stream);
@@ -157,9 +162,13 @@ impl StatsAgg {
         Err(Error::new(libc::EBUSY, text))
     }
 
-    /// A client is gone, and so are its streams.
+    /// A client is gone, and so are its streams and what it waits for.
     pub(crate) fn end_streams_of(&mut self, request: &Request<'_>) {
         self.questions.streams.retain(|_, stream| !stream.request.is_ended_by(request));
+        self.questions.under_way.retain(|_, question| match &question.to {
+            Asker::Once { request: of, .. } => !of.is_ended_by(request),
+            Asker::Stream(_) => true,
+        });
     }
 
     /// A stream is no longer wanted.
@@ -313,8 +322,10 @@ impl StatsAgg {
         let gathering = |(&number, question): (&u64, &Question)| {
             question.gather.as_ref().is_some_and(|gather| !gather.is_whole()).then_some(number)
         };
-        let numbers: Vec<u64> =
-            self.questions.under_way.iter().filter_map(gathering).take(GATHERING_MAX).collect();
+        let numbers: Vec<u64> = self.questions.under_way.iter().filter_map(gathering).collect();
+        let asked = |question: &Question| question.gather.as_ref().map_or(0, |gather| gather.asked.len());
+        let asked: usize = self.questions.under_way.values().map(asked).sum();
+        let mut free = ALL_ASKED_MAX.saturating_sub(asked);
         let topic = format!("{}.query", scope.name());
         for number in numbers {
             let Some(gather) =
@@ -322,9 +333,13 @@ impl StatsAgg {
             else {
                 continue;
             };
+            if free == 0 {
+                break;
+            }
             gather.begun.get_or_insert_with(Instant::now);
             let remaining = gather.remaining();
-            while gather.asked.len() < ASKED_MAX
+            while free > 0
+                && gather.asked.len() < ASKED_MAX
                 && let Some(rank) = gather.left.pop()
             {
                 let payload = if gather.subtrees {
@@ -347,7 +362,10 @@ impl StatsAgg {
                     )
                 };
                 match asked {
-                    Ok(pending) => drop(gather.asked.insert(rank, pending)),
+                    Ok(pending) => {
+                        gather.asked.insert(rank, pending);
+                        free -= 1;
+                    }
                     Err(_) => drop(gather.unanswered.insert(rank)),
                 }
             }
@@ -396,15 +414,20 @@ impl StatsAgg {
             }
             Asker::Once { request, .. } => request.respond(answer),
             Asker::Stream(number) => {
-                let Some(stream) = self.questions.streams.get_mut(&number) else { return };
+                let Some(mut stream) = self.questions.streams.remove(&number) else { return };
                 stream.busy = false;
+                stream.sent += bytes;
                 match answer {
-                    Ok(answer) => stream.request.send(answer),
-                    Err(error) => {
-                        if let Some(stream) = self.questions.streams.remove(&number) {
-                            stream.request.respond(Err(error));
-                        }
+                    Ok(answer) if stream.sent < STREAM_MAX => {
+                        stream.request.send(answer);
+                        self.questions.streams.insert(number, stream);
                     }
+                    Ok(answer) => {
+                        stream.request.send(answer);
+                        let text = format!("{STREAM_MAX} bytes have been sent: ask again to go on");
+                        stream.request.respond(Err(Error::new(libc::ENODATA, text)));
+                    }
+                    Err(error) => stream.request.respond(Err(error)),
                 }
             }
         }

@@ -15,6 +15,11 @@ pub(crate) struct Recorded {
     stalled: Option<SeriesId>,
     /// A state that exists where the numbers may be of more than one module.
     ambiguous: Option<SeriesId>,
+    /// The clear that the totals come after, and when it was noticed (CLOCK_MONOTONIC ns; zero: there was none).
+    generation: u64,
+    cleared_ns: u64,
+    /// The longest work of a wakeup since then, as the distribution has it.
+    longest_ns: u64,
     before: Before,
 }
 
@@ -90,8 +95,18 @@ impl Recorded {
             switches_voluntary: declare(node, sample, "switches_voluntary", counter, Unit::None)?,
             switches_involuntary: declare(node, sample, "switches_involuntary", counter, Unit::None)?,
         };
-        let (turns, blocked, source, stalled, ambiguous) = (None, None, None, None, None);
-        Ok(Recorded { usage, turns, blocked, source, stalled, ambiguous, before: Before::default() })
+        Ok(Recorded {
+            usage,
+            turns: None,
+            blocked: None,
+            source: None,
+            stalled: None,
+            ambiguous: None,
+            generation: node.generation(),
+            cleared_ns: 0,
+            longest_ns: 0,
+            before: Before::default(),
+        })
     }
 
     /// The state of a module that does not come back to its reactor: for how long, and since when.
@@ -117,6 +132,9 @@ impl Recorded {
     /// Records what has been gained since the last time.
     pub(crate) fn record(&mut self, node: &mut Node, now: &ModuleSample, hook: Hook, clocks: Clocks) {
         self.record_source(node, now);
+        if self.generation != node.generation() {
+            (self.generation, self.cleared_ns, self.longest_ns) = (node.generation(), clocks.now_ns, 0);
+        }
         let thread = hook.hooked && !now.process;
         let timed = now.source != Source::Proc || thread;
         if timed && self.turns.is_none() {
@@ -136,7 +154,8 @@ impl Recorded {
         if let Some(blocked) = &self.blocked {
             add(blocked.time, blocked_ns, before.blocked_ns);
             add(blocked.calls, now.blocked_calls, before.blocked_calls);
-            longest(node, blocked.longest, now.longest_blocked_ns, now.longest_blocked_at_ns, clocks);
+            let (took_ns, at_ns) = (now.longest_blocked_ns, now.longest_blocked_at_ns);
+            longest(node, blocked.longest, took_ns, at_ns, (self.cleared_ns, 0), clocks);
         }
         if let Some(turns) = &self.turns {
             let mut add = |id, now: u64, before: u64| node.add(id, whole(now.saturating_sub(before)));
@@ -146,7 +165,9 @@ impl Recorded {
             let mut samples = Samples::default();
             now.work.since(&before.work).for_each(|(work_ns, count)| samples.add(work_ns, count));
             node.observe(turns.work_per_wakeup, &samples);
-            longest(node, turns.longest_work, now.longest_work_ns, now.longest_work_at_ns, clocks);
+            self.longest_ns = self.longest_ns.max(samples.range().map_or(0, |(_, max)| max));
+            let (took_ns, at_ns) = (now.longest_work_ns, now.longest_work_at_ns);
+            longest(node, turns.longest_work, took_ns, at_ns, (self.cleared_ns, self.longest_ns), clocks);
         }
         self.before = Before {
             wakeups: now.wakeups,
@@ -187,10 +208,22 @@ impl Recorded {
     }
 }
 
-fn longest(node: &mut Node, id: SeriesId, took_ns: u64, at_ns: u64, clocks: Clocks) {
-    match at_ns {
-        0 => node.set(id, Some(whole(took_ns))),
-        _ => node.set_since(id, whole(took_ns), clocks.wall_s(at_ns)),
+/// What took longest, and when. The probe does not know of clears: of what came after one the caller knows about how
+/// long the longest took, if anything.
+fn longest(
+    node: &mut Node,
+    id: SeriesId,
+    took_ns: u64,
+    at_ns: u64,
+    (cleared_ns, since_ns): (u64, u64),
+    clocks: Clocks,
+) {
+    if at_ns < cleared_ns {
+        node.set(id, (since_ns > 0).then(|| whole(since_ns)));
+    } else if at_ns == 0 {
+        node.set(id, Some(whole(took_ns)));
+    } else {
+        node.set_since(id, whole(took_ns), clocks.wall_s(at_ns));
     }
 }
 

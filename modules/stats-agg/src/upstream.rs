@@ -5,12 +5,14 @@ use flux::{Error, Level, Node as To, Payload, Reply, Scope};
 use serde_json::{Value, json};
 use stats_core::{IdSet, SendFailure, Transmit};
 use stats_probe::{AsOf, Name};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// The error number by which a receiver says that some of a batch has arrived by another road.
 pub(crate) const OVERLAP: i32 = libc::EEXIST;
 /// How long a question to this broker may take.
 const ASK_TIMEOUT: Duration = Duration::from_secs(10);
+/// The same trouble is not logged more often.
+const SAME_TROUBLE: Duration = Duration::from_secs(60);
 /// Questions under way at once: a service that does not answer is not asked again and again.
 const ASKING_MAX: usize = 8;
 
@@ -72,7 +74,6 @@ impl StatsAgg {
         match reply {
             Ok(reply) => {
                 self.node.handle_response(token, Ok(reply.raw()));
-                self.upstream_trouble = None;
             }
             Err(error) => {
                 self.node.handle_response(token, Err(failure(error.errnum())));
@@ -85,7 +86,11 @@ impl StatsAgg {
     fn log_trouble(&mut self, scope: &Scope<Self>, error: &Error) {
         let errnum = error.errnum();
         // The text has numbers that change: the same trouble is known by its number.
-        if self.upstream_trouble.replace(errnum) != Some(errnum) {
+        let again = self
+            .upstream_trouble
+            .is_some_and(|(known, logged)| known == errnum && logged.elapsed() < SAME_TROUBLE);
+        if !again {
+            self.upstream_trouble = Some((errnum, Instant::now()));
             let absent = matches!(errnum, libc::ENOSYS | libc::EHOSTUNREACH | libc::ETIMEDOUT);
             let level = if absent { Level::Debug } else { Level::Err };
             let then = match failure(errnum) {

@@ -62,10 +62,10 @@ impl Node {
 
     fn check_ranks(&self, ranks: impl IntoIterator<Item = u32>) -> Result<(), MergeRefused> {
         let size = self.config.size;
-        let own = self.config.rank;
-        match ranks.into_iter().find(|&rank| rank >= size || rank == own) {
-            Some(rank) if rank == own => Err(MergeRefused::Own { rank }),
-            Some(rank) => Err(MergeRefused::Rank { rank, size }),
+        let above = |rank| rank == self.config.rank || self.ancestors.contains(rank);
+        match ranks.into_iter().find(|&rank| rank >= size || above(rank)) {
+            Some(rank) if rank >= size => Err(MergeRefused::Rank { rank, size }),
+            Some(rank) => Err(MergeRefused::Above { rank }),
             None => Ok(()),
         }
     }

@@ -3,7 +3,7 @@
 use super::series::{Held, Series, Spelling, cost, hash, minus};
 use super::{Limits, Shard};
 use crate::identity::{Identity, Refusal, Rejected, kind_of, prefix};
-use crate::line::{Form, Metric};
+use crate::line::Form;
 use hashbrown::HashMap;
 use stats_core::{Kind, Unit};
 
@@ -84,17 +84,23 @@ const KINDS: [(Kind, Unit); 5] = [
 impl Shard {
     /// A name and tags that were not sent before, for that type.
     #[cold]
-    pub(super) fn spell(&mut self, hash_value: u64, metric: &Metric<'_>, form: Form) -> Result<(), Rejected> {
-        let identity = Identity::of(metric, self.limits.tags);
-        let identity = identity.inspect_err(|rejected| self.count_refusal(*rejected, metric))?;
+    pub(super) fn spell(
+        &mut self,
+        hash_value: u64,
+        name: &[u8],
+        tags: &[u8],
+        form: Form,
+    ) -> Result<(), Rejected> {
+        let identity = Identity::of(name, tags, self.limits.tags);
+        let identity = identity.inspect_err(|rejected| self.count_refusal(*rejected, name))?;
         let series = self.series_of(&identity, form).inspect_err(|&rejected| {
             if let Rejected::Refused(refusal) = rejected {
                 self.refusals.count(refusal, prefix(&identity.name));
             }
         })?;
         let spelling = Spelling {
-            text: [metric.name, metric.tags].concat().into(),
-            name_bytes: metric.name.len() as u32,
+            text: [name, tags].concat().into(),
+            name_bytes: name.len() as u32,
             series,
             form,
             dropped_tags: identity.dropped_tags,
@@ -111,10 +117,10 @@ impl Shard {
         Ok(())
     }
 
-    fn count_refusal(&mut self, rejected: Rejected, metric: &Metric<'_>) {
+    fn count_refusal(&mut self, rejected: Rejected, name: &[u8]) {
         if let Rejected::Refused(refusal) = rejected {
             // Its name may be anything, up to the length of a datagram.
-            let name = String::from_utf8_lossy(&metric.name[..metric.name.len().min(200)]);
+            let name = String::from_utf8_lossy(&name[..name.len().min(200)]);
             self.refusals.count(refusal, prefix(&crate::identity::clean(&name)));
         }
     }
@@ -139,7 +145,15 @@ impl Shard {
         self.counts.conflicts += u64::from(KINDS.iter().any(in_use));
         let job = identity.job().is_some();
         let held = Held::new(kind);
-        let new = Series { key: key.clone(), source, job, spellings: 1, known: false, changed: false, held };
+        let new = Series {
+            key: Box::new(key.clone()),
+            source,
+            job,
+            spellings: 1,
+            known: false,
+            changed: false,
+            held,
+        };
         let number = self.free.pop().unwrap_or_else(|| {
             self.series.push(None);
             (self.series.len() - 1) as u32
@@ -178,7 +192,7 @@ impl Shard {
             }
             room.give_back(of.source, cost(of.key.kind()));
             counts.expired += 1;
-            by_key.remove(&of.key);
+            by_key.remove(&*of.key);
             // Nobody has heard of it otherwise.
             if of.known {
                 gone.push(spelling.series);
