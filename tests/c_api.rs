@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
-use tests::{complaints, eventually, facts, has_cancel, query, say, series};
+use tests::{complaints, eventually, facts, has_cancel, push_seconds, query, say, series};
 
 const LIMIT: Duration = Duration::from_secs(30);
 
@@ -94,7 +94,8 @@ fn programs_in_c_and_in_cpp_arrive_to_the_unit(backend: Backend) {
             .map(|((rank, mode), program)| {
                 scope.spawn(move || {
                     let tag = format!("c-{mode}-{rank}");
-                    let said = instance.run(rank, program, &[mode, "5", &tag]).unwrap();
+                    let said =
+                        instance.run(rank, program, &[mode, &push_seconds().to_string(), &tag]).unwrap();
                     (tag, serde_json::from_str(&said).unwrap())
                 })
             })
