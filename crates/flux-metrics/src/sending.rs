@@ -227,8 +227,9 @@ impl Sender {
             }
             Err(error) => {
                 self.failures = self.failures.saturating_add(1);
-                // Nobody to take it: normal where the module is not loaded.
-                let level = if error.errnum() == libc::ENOSYS { Level::Debug } else { Level::Warning };
+                // Normal where the module is not loaded, and on a busy machine.
+                let normal = matches!(error.errnum(), libc::ENOSYS | libc::ETIMEDOUT);
+                let level = if normal { Level::Debug } else { Level::Warning };
                 self.complain(handle, level, &format!("metrics not taken: {error}; kept, and sent again"));
                 Err(error)
             }
