@@ -128,7 +128,7 @@ functions! {
     flux_future_get flux_future_has_error flux_future_error_string
     flux_rpc flux_rpc_raw flux_rpc_get flux_rpc_get_raw flux_rpc_get_matchtag
     flux_msg_incref flux_msg_decref flux_msg_get_topic flux_msg_get_rolemask flux_msg_get_userid
-    flux_msg_is_streaming flux_msg_is_noresponse flux_msg_route_first
+    flux_msg_is_streaming flux_msg_is_noresponse flux_msg_route_first flux_disconnect_match flux_cancel_match
     flux_request_decode flux_request_decode_raw flux_respond flux_respond_raw flux_respond_error
     flux_msg_handler_create flux_msg_handler_destroy flux_msg_handler_start flux_msg_handler_stop
     flux_msg_handler_allow_rolemask

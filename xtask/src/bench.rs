@@ -3,14 +3,20 @@
 use crate::cargo;
 use anyhow::{Context, Result, bail};
 use clap::Args;
-use flux_testbed::{Backend, Instance, Options as InstanceOptions, Profile};
+use flux_testbed::{Backend, Instance, Options as InstanceOptions, Profile, Stage};
 use std::time::Instant;
 
 /// Packages that have benchmarks.
-const PACKAGES: &[&str] = &["stats-core", "flux-metrics", "stats-probe", "stats-ingest"];
+const PACKAGES: &[&str] = &["stats-core", "flux-metrics", "stats-probe", "stats-ingest", "stats-sim"];
 
-/// What `--only` calls the one that is no package's.
+/// What `--only` calls those that are no package's.
 const THROUGHPUT: &str = "throughput";
+const FLAT: &str = "flat";
+
+/// Ranks of a flat instance.
+const FLAT_RANKS: u32 = 11_000;
+/// Series of each, of 300, that change in a period on an idle node; all change where all is at work.
+const FLAT_CHANGING: &str = "30";
 
 #[derive(Args)]
 pub(crate) struct Options {
@@ -20,7 +26,7 @@ pub(crate) struct Options {
     /// Jobs in each run
     #[arg(long, default_value_t = 400)]
     jobs: u32,
-    /// This package's alone, or `throughput`
+    /// This package's alone, `throughput` or `flat`
     #[arg(long)]
     only: Option<String>,
 }
@@ -28,24 +34,44 @@ pub(crate) struct Options {
 pub(crate) fn run(options: &Options) -> Result<()> {
     let wanted = |name: &str| options.only.as_deref().is_none_or(|only| only == name);
     if let Some(only) = &options.only
-        && only != THROUGHPUT
+        && ![THROUGHPUT, FLAT].contains(&only.as_str())
         && !PACKAGES.contains(&only.as_str())
     {
-        bail!("--only {only}: it is {THROUGHPUT}, or one of {}", PACKAGES.join(", "));
+        bail!("--only {only}: it is {THROUGHPUT}, {FLAT}, or one of {}", PACKAGES.join(", "));
     }
     for package in PACKAGES.iter().filter(|package| wanted(package)) {
         cargo(&["bench", "--quiet", "--package", package], &[])?;
     }
-    if !wanted(THROUGHPUT) {
+    if !wanted(THROUGHPUT) && !wanted(FLAT) {
         return Ok(());
     }
-    match Backend::real()? {
-        Some(backend) => throughput(backend, options),
-        None => {
-            println!("skipped: job throughput, no flux on this machine");
-            Ok(())
-        }
+    let Some(backend) = Backend::real()? else {
+        println!("skipped: job throughput and the flat root, no flux on this machine");
+        return Ok(());
+    };
+    if wanted(FLAT) {
+        flat(backend.clone())?;
     }
+    if wanted(THROUGHPUT) {
+        throughput(backend, options)?;
+    }
+    Ok(())
+}
+
+/// What a flat instance costs its root: synthetic ranks send to a real rank 0, through a real rank 1.
+fn flat(backend: Backend) -> Result<()> {
+    let options = InstanceOptions { size: 2, profile: Profile::Release, ..InstanceOptions::new(backend) };
+    let instance = Instance::start(options)?;
+    instance.load([0], "stats-agg", &[&format!("test-ranks={}", FLAT_RANKS + 2)])?;
+    instance.load([1], "stats-agg", &[])?;
+    let program = Stage::of(Profile::Release)?.simulator();
+    for changing in [FLAT_CHANGING, "300"] {
+        let arguments = ["--flux", &FLAT_RANKS.to_string(), "--series", "300", "--changing", changing];
+        println!("{}", instance.run(1, &program.to_string_lossy(), &arguments)?.trim_end());
+    }
+    instance.remove(0..2, "stats-agg")?;
+    instance.stop()?;
+    Ok(())
 }
 
 /// Jobs a second with the module, all defaults, against without: in pairs, since the machine's speed drifts.

@@ -17,6 +17,7 @@ const PACKAGES: &[&str] = &[
     "reactor-probe",
     "flux-stats",
     "flux-metrics-c",
+    "stats-sim",
     "flux-testbed",
     "embedded-flux",
 ];
@@ -113,6 +114,7 @@ impl Stage {
         let libraries = stage.libraries();
         fs::create_dir_all(&libraries).map_err(Error::io(format!("creating {}", libraries.display())))?;
         stage.install_library(&built.join("libflux_metrics_c.so"), &libraries)?;
+        place(&built.join("stats-sim"), &stage.simulator())?;
         Ok(stage)
     }
 
@@ -129,6 +131,11 @@ impl Stage {
     /// What `flux` runs as `flux stats`.
     pub fn command(&self) -> PathBuf {
         self.folder.join("flux-stats")
+    }
+
+    /// What plays ranks that an instance does not have.
+    pub fn simulator(&self) -> PathBuf {
+        self.program("stats-sim")
     }
 
     /// The object to be preloaded into brokers.

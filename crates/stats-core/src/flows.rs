@@ -54,6 +54,15 @@ impl Sealed {
         flows.take()
     }
 
+    /// How much of a counter, or how many samples of a timer.
+    pub(crate) fn amount(&self, id: SeriesId) -> Amount {
+        let counters =
+            self.counters.iter().filter(|(present, _)| *present == id).map(|(_, gain)| gain.amount);
+        let timers = self.timers.iter().filter(|(present, _)| *present == id);
+        let samples = timers.map(|(_, samples)| Amount::whole(i128::from(samples.count())));
+        counters.chain(samples).fold(Amount::ZERO, Amount::plus)
+    }
+
     /// The series in it.
     pub(crate) fn ids(&self) -> impl Iterator<Item = SeriesId> + '_ {
         let counters = self.counters.iter().map(|&(id, _)| id);
@@ -92,6 +101,14 @@ impl Flows {
         sealed.counters.iter().for_each(|&(id, gain)| self.count(id, gain));
         sealed.timers.iter().for_each(|(id, samples)| self.observe(*id, samples));
         sealed.sets.iter().for_each(|(id, members)| self.insert(*id, members));
+    }
+
+    /// See [`Sealed::amount`].
+    pub(crate) fn amount(&self, id: SeriesId) -> Amount {
+        match id.kind() {
+            Kind::Counter => self.counters.get(id.position()).map_or(Amount::ZERO, |(gain, _)| gain.amount),
+            _ => self.timers.get(&id).map_or(Amount::ZERO, |samples| Amount::whole(samples.count().into())),
+        }
     }
 
     pub(crate) fn clear(&mut self) {

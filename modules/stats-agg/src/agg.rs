@@ -260,7 +260,8 @@ impl Module for StatsAgg {
         let epoch =
             getrandom::u64().map_err(|error| Error::new(libc::EIO, format!("no random epoch: {error}")))?;
         let (period, max_series) = (config.period, config.max_series);
-        let node_config = NodeConfig { rank, size, level, max_level, epoch, period, max_series };
+        let taken = size.max(u32::try_from(config.test_ranks).unwrap_or(0));
+        let node_config = NodeConfig { rank, size: taken, level, max_level, epoch, period, max_series };
 
         let rundir = scope.attribute("rundir");
         let custody = rundir.map(|rundir| CustodyFile::new(&rundir, &scope.name(), rank, broker_pid(scope)));

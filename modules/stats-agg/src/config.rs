@@ -21,6 +21,7 @@ const SERIES: RangeInclusive<usize> = 100..=1_000_000;
 const TAGS: RangeInclusive<usize> = 0..=TAGS_MAX;
 /// Sockets of one rank.
 const ADDRESSES_MAX: usize = 8;
+const TEST_RANKS: RangeInclusive<usize> = 0..=200_000;
 
 /// The keys, as they are named in errors.
 const KEYS: &str = "period, probe, stall, statsd, history, max-series, max-tags, ttl, guest-query";
@@ -72,14 +73,30 @@ pub(crate) struct Config {
     pub(crate) ttl: Duration,
     /// Whether others than the instance owner may query.
     pub(crate) guest_query: bool,
+    /// For tests: batches are taken of ranks up to this, though the instance has fewer. It holds from the load on.
+    pub(crate) test_ranks: usize,
 }
 
 impl fmt::Display for Config {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Config { period, probe, stall, history, max_series, statsd, max_tags, ttl, guest_query } = self;
+        let Config {
+            period,
+            probe,
+            stall,
+            history,
+            max_series,
+            statsd,
+            max_tags,
+            ttl,
+            guest_query,
+            test_ranks,
+        } = self;
         write!(f, "period={period:?} probe={probe} stall={stall:?} history={history:?} ")?;
         write!(f, "max-series={max_series} max-tags={max_tags} ttl={ttl:?} guest-query={guest_query}")?;
         let statsd: Vec<String> = statsd.iter().map(Address::to_string).collect();
+        if *test_ranks > 0 {
+            write!(f, " test-ranks={test_ranks}")?;
+        }
         if statsd.is_empty() { Ok(()) } else { write!(f, " statsd={}", statsd.join(",")) }
     }
 }
@@ -96,6 +113,7 @@ impl Default for Config {
             max_tags: TAGS_MAX,
             ttl: Duration::from_secs(600),
             guest_query: false,
+            test_ranks: 0,
         }
     }
 }
@@ -158,6 +176,8 @@ impl Config {
                     _ => return Err(Error::invalid(format!("guest-query={value}: expected true or false"))),
                 }
             }
+            // Not among the keys that are told: nobody sets it on an instance that is for use.
+            "test-ranks" => self.test_ranks = whole(key, value, TEST_RANKS)?,
             _ => return Err(Error::invalid(format!("{key}={value}: unknown key; allowed: {KEYS}"))),
         }
         Ok(())
@@ -272,6 +292,7 @@ mod tests {
             ("max-tags=17", "max-tags=17: expected a whole number, 0 to 16"),
             ("ttl=0s", "ttl=0s: expected a duration from 1s"),
             ("stall=0", "stall=0: expected a duration from 0.1s to 86400s"),
+            ("test-ranks=many", "test-ranks=many: expected a whole number, 0 to 200000"),
             ("history=2d", "history=2d: expected a duration from 0s to 86400s"),
             ("ttl=0.5", "ttl=0.5: expected a duration from 1s to 2592000s"),
         ] {

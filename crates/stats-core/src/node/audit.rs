@@ -5,7 +5,10 @@ use crate::flows::Sealed;
 use crate::marks::{BatchId, Mark};
 use crate::node::Node;
 use crate::node::doubt::Doubt;
-use crate::series::Key;
+use crate::node::upstream::{Outgoing, What};
+use crate::series::{Key, Kind, SeriesId};
+use crate::store::Store;
+use crate::value::States;
 
 /// A sealed batch in a node's custody.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -30,19 +33,58 @@ pub struct Audit {
 impl Node {
     /// What this node has in custody. At the root that is nothing: what has arrived is in its totals.
     pub fn audit(&self) -> Audit {
-        let upstream = &self.upstream;
-        let sealed = upstream.sealed.iter().map(|batch| (batch, upstream.in_flight.is_some()));
-        let held = upstream.held.iter().map(|held| (&held.batch, held.doubt != Doubt::None));
-        let parked = upstream.parked.iter().map(|batch| (batch, false));
-        let holding = |(batch, in_doubt): (&super::upstream::Outgoing, bool)| Holding {
+        let holding = |(batch, in_doubt): (&Outgoing, bool)| Holding {
             id: (batch.id.rank, batch.id.epoch, batch.id.seq),
             in_doubt,
             flows: self.named(&batch.flows),
         };
-        Audit {
-            unsealed: self.named(&self.unsealed_flows()),
-            held: sealed.chain(held).chain(parked).map(holding).collect(),
+        Audit { unsealed: self.named(&self.unsealed_flows()), held: self.in_custody().map(holding).collect() }
+    }
+
+    /// Sealed batches, and whether each may have been merged upstream: one that is on its way may have been.
+    fn in_custody(&self) -> impl Iterator<Item = (&Outgoing, bool)> {
+        let upstream = &self.upstream;
+        let flight = upstream.in_flight.as_ref().map(|flight| &flight.what);
+        let sealed = upstream.sealed.iter().map(move |batch| (batch, flight.is_some()));
+        let held = upstream.held.iter().map(move |held| {
+            let on_its_way = flight == Some(&What::Held(held.batch.id));
+            (&held.batch, on_its_way || held.doubt != Doubt::None)
+        });
+        let parked = upstream.parked.iter().map(|batch| (batch, false));
+        sealed.chain(held).chain(parked)
+    }
+
+    /// What is in custody of a few series, without their names: [`Node::audit`] for those who ask after every event.
+    /// `each` is given every part of it: the identity of a batch and whether it is in doubt (`None`: what is in no
+    /// batch yet), and how much of each series is in it.
+    pub fn survey<const N: usize>(
+        &self,
+        ids: [SeriesId; N],
+        mut each: impl FnMut(Option<((u32, u64, u64), bool)>, [Amount; N]),
+    ) {
+        if !self.is_root() {
+            each(None, ids.map(|id| self.open.flows.amount(id).plus(self.unsealed.amount(id))));
         }
+        for (batch, in_doubt) in self.in_custody() {
+            let id = (batch.id.rank, batch.id.epoch, batch.id.seq);
+            each(Some((id, in_doubt)), ids.map(|id| batch.flows.amount(id)));
+        }
+    }
+
+    /// This subtree's total of a flow: a counter's, or the number of a timer's samples.
+    pub fn total(&self, id: SeriesId) -> Amount {
+        let total = |store: &Store| match id.kind() {
+            Kind::Counter => store.counter(id).map(|counted| counted.total),
+            Kind::Timer => store.timer(id).map(|timed| Amount::whole(i128::from(timed.total.count()))),
+            Kind::Gauge | Kind::Set => None,
+        };
+        [&self.own, &self.below].into_iter().filter_map(total).fold(Amount::ZERO, Amount::plus)
+    }
+
+    /// The states of the subtree as they are now.
+    pub fn states(&self) -> Vec<(&Key, States)> {
+        let named = |(id, states)| Some((self.catalog.key(id)?, states));
+        self.states_now().into_iter().filter_map(named).collect()
     }
 
     /// Whether a batch has been merged here.
