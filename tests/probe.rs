@@ -14,10 +14,12 @@ facts! {
     two_modules_whose_names_are_cut_to_the_same_are_told_apart_or_flagged,
     brokers_are_read_from_outside_though_they_are_stopped_or_a_module_hangs,
     a_module_that_spins_is_stalled_at_rank_0_with_its_rank_and_age,
+    a_module_that_hung_before_anybody_looked_is_stalled_too,
     an_answer_says_where_its_numbers_come_from,
     the_longest_names_its_rank_and_when_it_was,
     outside_of_the_broker_proc_is_read_and_one_line_says_why,
     the_service_s_own_account_is_what_the_hook_tells_of_it,
+    under_jobs_the_blocked_column_names_who_waits_in_calls,
 }
 
 fn instance(backend: Backend, size: u32) -> Instance {
@@ -226,6 +228,26 @@ fn a_module_that_spins_is_stalled_at_rank_0_with_its_rank_and_age(backend: Backe
     instance.stop().unwrap();
 }
 
+/// It has not come by the hook, or there is none: the kernel says that it has run without a pause.
+fn a_module_that_hung_before_anybody_looked_is_stalled_too(backend: Backend) {
+    let instance = instance(backend, 1);
+    for probe in ["probe=attach", "probe=proc"] {
+        instance.load([0], "loadgen", &["spin=8s"]).unwrap();
+        instance.load_as([0], "loadgen", "well", &["rate=20"]).unwrap();
+        std::thread::sleep(Duration::from_millis(500));
+        let start = Instant::now();
+        instance.load([0], "stats-agg", &["period=500ms", "stall=1s", probe]).unwrap();
+        let stalled = || series(&instance, "modules.loadgen.stalled")["max"]["value"].clone();
+        let age = eventually("it is stalled", LIMIT, stalled, Value::is_number);
+        // Since it was first looked at, not since it began.
+        assert!((1.0..=start.elapsed().as_secs_f64() + 0.1).contains(&number(&age)), "{age}");
+        assert!(series(&instance, "modules.well.stalled").is_null());
+        eventually("it goes when it is over", LIMIT, stalled, Value::is_null);
+        ["loadgen", "well", "stats-agg"].iter().for_each(|name| instance.remove([0], name).unwrap());
+    }
+    instance.stop().unwrap();
+}
+
 /// On how many ranks a module's numbers come from each source.
 fn sources(instance: &Instance, module: &str) -> Value {
     tree(instance)["modules"][module]["source"].as_object().map_or(Value::Null, |sources| {
@@ -338,6 +360,60 @@ fn the_service_s_own_account_is_what_the_hook_tells_of_it(backend: Backend) {
             (own - hook).abs() <= 0.02 * hook + aside,
             "{own} by itself, {hook} by the hook, {turns} turns"
         );
+    }
+    instance.remove([0], "stats-agg").unwrap();
+    instance.stop().unwrap();
+}
+
+/// flux-core #6690: in 0.70 kvs-watch and job-exec make synchronous RPCs for every job, in the newest neither does.
+fn under_jobs_the_blocked_column_names_who_waits_in_calls(backend: Backend) {
+    const JOBS: u32 = 100;
+    let instance = instance(backend, 1);
+    if instance.backend() == &Backend::Embedded {
+        say("skipped: modules under jobs, the double has none");
+        return instance.stop().unwrap();
+    }
+    instance.load([0], "stats-agg", &["period=500ms"]).unwrap();
+    let calls = |name: &str| {
+        number(
+            &series(&instance, &format!("modules.{name}.blocked_calls"))["total"]
+                .as_f64()
+                .unwrap_or(0.0)
+                .into(),
+        )
+    };
+    eventually(
+        "job-exec is there",
+        LIMIT,
+        || series(&instance, "modules.job-exec.blocked_s"),
+        |seen| !seen.is_null(),
+    );
+    let before = ["kvs-watch", "job-exec"].map(calls);
+    instance.churn(JOBS).unwrap();
+    // Two periods.
+    std::thread::sleep(Duration::from_secs(2));
+    let after = ["kvs-watch", "job-exec"].map(calls);
+    let gained = [after[0] - before[0], after[1] - before[1]];
+    let version = instance.rpc(0, "attr.get", json!({ "name": "version" })).unwrap();
+    let version = version["value"].as_str().unwrap().to_owned();
+    let answer = query(&instance, &["modules.*.blocked_s"]);
+    let mut column: Vec<(f64, &str)> = answer["series"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|series| (number(&series["total"]), series["name"].as_str().unwrap()))
+        .collect();
+    column.sort_by(|a, b| b.0.total_cmp(&a.0));
+    say(&format!(
+        "flux-core {version}, {JOBS} jobs: kvs-watch and job-exec blocked {gained:?} times; most: {:?}",
+        &column[..3]
+    ));
+    if version.starts_with("0.70.") {
+        assert!(gained.iter().all(|&calls| calls >= 0.9 * f64::from(JOBS)), "{gained:?}");
+        let first: Vec<_> = column.iter().take(3).map(|(_, name)| *name).collect();
+        assert!(first.contains(&"modules.kvs-watch.blocked_s"), "{column:?}");
+    } else {
+        assert!(gained[0] <= 3.0 && gained[1] <= 3.0, "{gained:?}");
     }
     instance.remove([0], "stats-agg").unwrap();
     instance.stop().unwrap();

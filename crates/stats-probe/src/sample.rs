@@ -69,12 +69,13 @@ pub struct ModuleSample {
     pub voluntary: u64,
     /// Switches away because its time was up.
     pub involuntary: u64,
-    /// What it does now; of several threads, what the one that has been working longest does.
+    /// What it does now; of several threads, what the one does that takes turns and has been busy longest.
     pub state: State,
     /// Since when (CLOCK_MONOTONIC ns).
     pub state_since_ns: u64,
     /// When the turn that is going on began: earlier than the state if the turn has waited inside.
     pub turn_since_ns: u64,
+    stands_for: Option<Seen>,
 }
 
 impl ModuleSample {
@@ -123,6 +124,7 @@ impl Default for ModuleSample {
             state: State::Gone,
             state_since_ns: 0,
             turn_since_ns: 0,
+            stands_for: None,
         }
     }
 }
@@ -170,13 +172,58 @@ impl ModuleSample {
 
     pub(crate) fn add_thread(&mut self, tid: i32, thread: &Thread, to_ns: impl Fn(u64) -> u64) {
         self.tids.push(tid);
-        let turn_since_ns = to_ns(thread.turn_since);
-        let busier =
-            thread.state > self.state || thread.state == self.state && turn_since_ns < self.turn_since_ns;
-        if busier {
-            self.state = thread.state;
+        let (state, turn_since_ns) = (thread.state, to_ns(thread.turn_since));
+        let seen = Seen { state, turn_since_ns, since: (thread.first_seen_ns, tid) };
+        if self.stands_for.is_none_or(|other| seen.goes_before(&other)) {
+            self.stands_for = Some(seen);
+            self.state = state;
             self.state_since_ns = to_ns(thread.since);
             self.turn_since_ns = turn_since_ns;
         }
+    }
+}
+
+/// One of a module's threads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Seen {
+    state: State,
+    turn_since_ns: u64,
+    /// When it was met, and its tid.
+    since: (u64, i32),
+}
+
+impl Seen {
+    /// Whether it says more of what the module does: a thread that takes turns before one that does not (a module's
+    /// helper may compute for hours while the module is well), of those the one that has been busy longest; where none
+    /// takes turns the first, which has started the others.
+    fn goes_before(&self, other: &Seen) -> bool {
+        let turns = |seen: &Seen| !matches!(seen.state, State::UnknownIdle | State::UnknownRunning);
+        match (turns(self), turns(other)) {
+            (true, true) => (self.state, other.turn_since_ns) > (other.state, self.turn_since_ns),
+            (false, false) => self.since < other.since,
+            (mine, _) => mine,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_module_does_what_its_reactor_s_thread_does_not_what_a_helper_does() {
+        let seen = |state, turn_since_ns, tid| Seen { state, turn_since_ns, since: (0, tid) };
+        let helper = seen(State::UnknownRunning, 5, 11);
+        for reactor in [State::Sleeping, State::Blocked, State::Working] {
+            let reactor = seen(reactor, 100, 12);
+            assert!(reactor.goes_before(&helper) && !helper.goes_before(&reactor), "{reactor:?}");
+        }
+        // Two reactors: the one that has been at it for longer.
+        let (long, short) = (seen(State::Working, 10, 14), seen(State::Working, 20, 13));
+        assert!(long.goes_before(&short) && !short.goes_before(&long));
+        assert!(short.goes_before(&seen(State::Blocked, 1, 1)));
+        // Without a hook: the first of its threads.
+        let first = seen(State::UnknownIdle, 50, 10);
+        assert!(first.goes_before(&helper) && !helper.goes_before(&first));
     }
 }

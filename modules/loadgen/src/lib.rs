@@ -9,8 +9,9 @@
 //! | `push=` | in each wakeup, add so much to the counter `loadgen.pushed`, and record a sample in `loadgen.beat_s` | 0 |
 //! | `spin=` | once, in a wakeup right after the load, work for so long (FSD) | 0 |
 //!
-//! `NAME.stats-get` says what it did, by its own clock: `{"wakeups":…,"busy_s":…,"blocked_s":…,"spun_s":…,
-//! "pushed":…,"errors":…}`. `NAME.hold {"seconds":s}` is answered after that time. `NAME.panic` panics in its handler.
+//! `NAME.stats-get` says what it did, by its own clock: `{"wakeups":…,"busy_s":…,"busy_quantiles_s":[…],
+//! "blocked_s":…,"waited_s":…,"spun_s":…,"pushed":…,"errors":…}`; the quantiles of work per wakeup are 0.5, 0.9, 0.97, 0.99 and 1,
+//! and `waited_s` is what of `blocked_s` was not time on a processor. `NAME.hold {"seconds":s}` is answered after that time. `NAME.panic` panics in its handler.
 //! `NAME.stop` ends its wakeups, delivers what it pushed, and answers as `stats-get` does (an error: not delivered yet).
 //!
 //! ```sh
@@ -33,6 +34,8 @@ const RATE_MAX: f64 = 10_000.0;
 const HOLD_MAX: Duration = Duration::from_secs(60);
 /// How long a stop waits for what was pushed to be delivered.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(2);
+/// Wakeups whose work is remembered one by one.
+const TURNS_MAX: usize = 100_000;
 /// What the holder may add to `block` before the wait is given up.
 const HOLDER_SLACK: Duration = Duration::from_secs(5);
 
@@ -87,10 +90,30 @@ fn count(value: &str) -> Result<u32, Error> {
 struct Done {
     wakeups: u64,
     busy: Duration,
+    /// The work of each wakeup, as far as there is room.
+    turns: Vec<Duration>,
     blocked: Duration,
+    /// Of that, what was not time on a processor.
+    waited: Duration,
     spun: Duration,
     pushed: u64,
     errors: u64,
+}
+
+/// The time that this thread has had on a processor.
+fn thread_cpu() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    Duration::try_from(time).unwrap_or_default()
+}
+
+impl Done {
+    /// 0.5, 0.9, 0.97, 0.99 and 1 of the work of a wakeup, in seconds.
+    fn quantiles(&self) -> Option<[f64; 5]> {
+        let mut turns = self.turns.clone();
+        turns.sort_unstable();
+        let last = turns.len().checked_sub(1)?;
+        Some([0.5, 0.9, 0.97, 0.99, 1.0].map(|q| turns[(last as f64 * q) as usize].as_secs_f64()))
+    }
 }
 
 struct Loadgen {
@@ -137,10 +160,14 @@ impl Loadgen {
             self.done.pushed += u64::from(self.plan.push);
         }
         if !self.plan.busy.is_zero() {
-            self.done.busy += work(self.plan.busy);
+            let worked = work(self.plan.busy);
+            self.done.busy += worked;
+            if self.done.turns.len() < TURNS_MAX {
+                self.done.turns.push(worked);
+            }
         }
         if !self.plan.block.is_zero() {
-            let start = Instant::now();
+            let (start, cpu) = (Instant::now(), thread_cpu());
             if let Err(error) = self.block(scope) {
                 if self.done.errors == 0 {
                     let hint = "is it loaded (flux module load --name=HOLDER loadgen.so)?";
@@ -148,7 +175,9 @@ impl Loadgen {
                 }
                 self.done.errors += 1;
             }
-            self.done.blocked += start.elapsed();
+            let took = start.elapsed();
+            self.done.blocked += took;
+            self.done.waited += took.saturating_sub(thread_cpu().saturating_sub(cpu));
         }
     }
 
@@ -190,7 +219,9 @@ impl Loadgen {
         Ok(Answer::json(json!({
             "wakeups": self.done.wakeups,
             "busy_s": self.done.busy.as_secs_f64(),
+            "busy_quantiles_s": self.done.quantiles(),
             "blocked_s": self.done.blocked.as_secs_f64(),
+            "waited_s": self.done.waited.as_secs_f64(),
             "spun_s": self.done.spun.as_secs_f64(),
             "pushed": self.done.pushed,
             "errors": self.done.errors,

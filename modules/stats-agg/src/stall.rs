@@ -79,7 +79,9 @@ mod tests {
     const STALL: u64 = 5 * S;
 
     fn sample(name: &str, state: State, turn_since_ns: u64) -> ModuleSample {
-        ModuleSample { name: name.into(), state, turn_since_ns, ..ModuleSample::default() }
+        let mut sample = ModuleSample::default();
+        (sample.name, sample.state, sample.turn_since_ns) = (name.into(), state, turn_since_ns);
+        sample
     }
 
     fn look(stalls: &mut Stalls, now_ns: u64, samples: &[ModuleSample]) -> (Vec<Option<u64>>, Vec<Notice>) {
