@@ -315,8 +315,12 @@ fn work(
 
 fn hand_over_if_wanted(shard: &mut Shard, shared: &Shared) {
     if shared.wanted.load(Ordering::Relaxed) && shared.wanted.swap(false, Ordering::Acquire) {
-        let hand_over = shard.hand_over();
-        *shared.handed() = Some(hand_over);
-        shared.filled.notify_one();
+        // What was asked for before and came too late is still there: whoever takes it asks again.
+        let empty = shared.handed().is_none();
+        if empty {
+            let hand_over = shard.hand_over();
+            *shared.handed() = Some(hand_over);
+            shared.filled.notify_one();
+        }
     }
 }

@@ -1,7 +1,9 @@
 //! The command line.
 
 use clap::Parser;
-use stats_sim::{BadTopology, Config, FaultId, Plant, RANKS_MAX, Rates, Shape, Topology};
+use stats_sim::{
+    BadTopology, Config, FaultId, Kind, Plant, RANKS_MAX, ROUND_PERIODS, Rates, Shape, Topology,
+};
 use std::collections::BTreeSet;
 use std::num::NonZeroUsize;
 use std::str::FromStr;
@@ -11,7 +13,7 @@ use std::time::Duration;
 /// Runs whole instances of ranks in virtual time, with faults, and checks after every event that flows are conserved,
 /// states counted once, coverage true and bounds held. Exit status 1: an invariant did not hold.
 #[derive(Debug, Parser)]
-#[command(name = "stats-sim", version)]
+#[command(name = "stats-sim", version, after_help = kinds())]
 pub(crate) struct Arguments {
     /// Ranks of the instance, 1 to 16384; a custom topology has its own number
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=i64::from(RANKS_MAX)))]
@@ -52,6 +54,13 @@ pub(crate) struct Arguments {
     pub(crate) threads: Option<NonZeroUsize>,
     #[command(flatten)]
     pub(crate) live: Option<Live>,
+}
+
+/// The kinds of faults, as help.
+fn kinds() -> String {
+    let line = |kind: Kind| format!("  {:10} {}\n", kind.name(), kind.description());
+    let kinds: String = Kind::ALL.into_iter().map(line).collect();
+    format!("Kinds of faults, and their probability under all (a round is {ROUND_PERIODS} periods):\n{kinds}")
 }
 
 /// Against a real instance.

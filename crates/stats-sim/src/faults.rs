@@ -74,6 +74,35 @@ impl Kind {
         self.properties().2
     }
 
+    /// What happens, and how often under `all`.
+    pub fn description(self) -> String {
+        let per = match self.properties().1 {
+            Per::Message => "message",
+            Per::Rank => "rank and round",
+            Per::Interior => "rank with children and round",
+            Per::Run => "round",
+        };
+        format!("{}: {} per {per}", self.meaning(), self.usual())
+    }
+
+    fn meaning(self) -> &'static str {
+        match self {
+            Kind::Delay => "a message takes up to 1.8 s",
+            Kind::Fail => "a request fails, and its sender is told",
+            Kind::Lost => "a request or its response is lost, the outcome is unknown",
+            Kind::Late => "a request arrives after its sender's time-out",
+            Kind::Unload => "the module is unloaded, and loaded again",
+            Kind::Death => "a broker dies with its subtree; three of four come back",
+            Kind::Absent => "the module is loaded late",
+            Kind::Road => "a response is lost and the receiver unloads: the repeat goes another way",
+            Kind::SlowRoot => "the root is slow, and asks for fewer batches",
+            Kind::Clock => "the wall clock steps by up to ten periods",
+            Kind::Clear => "totals are cleared while batches are on their way",
+            Kind::Version => "the module speaks another version for a while",
+            Kind::Instance => "the module unloads everywhere, half of the last responses are lost",
+        }
+    }
+
     fn properties(self) -> (&'static str, Per, f64) {
         match self {
             Kind::Delay => ("delay", Per::Message, 0.05),

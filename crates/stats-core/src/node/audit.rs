@@ -107,3 +107,46 @@ impl Node {
         named.collect()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::node::NodeConfig;
+    use crate::schedule::Now;
+    use crate::series::Unit;
+    use std::time::Duration;
+
+    fn config(epoch: u64) -> NodeConfig {
+        let period = Duration::from_secs(2);
+        NodeConfig { rank: 1, size: 2, level: 1, max_level: 1, epoch, period, max_series: 100 }
+    }
+
+    #[test]
+    fn a_batch_of_an_earlier_load_is_in_doubt_while_it_is_on_its_way() {
+        let now = Now { mono_ns: 0, wall_ns: 0 };
+        let key = Key::new("a", &[], Kind::Counter, Unit::None).unwrap();
+        let mut node = Node::new(config(1), now);
+        let id = node.declare(key.clone()).unwrap();
+        node.add(id, Amount::whole(7));
+        node.begin_unload(now);
+        let mut node = Node::restore(config(2), now, &node.save()).unwrap();
+        let id = node.find(&key).unwrap();
+        let surveyed = |node: &Node| {
+            let mut parts = Vec::new();
+            node.survey([id], |batch, [amount]| {
+                if amount != Amount::ZERO {
+                    parts.push((batch, amount));
+                }
+            });
+            parts
+        };
+        let batch = (1, 1, 0);
+        assert_eq!(surveyed(&node), [(Some((batch, false)), Amount::whole(7))]);
+        assert!(!node.audit().held[0].in_doubt);
+        node.tick(now);
+        assert!(node.poll_transmit().is_some());
+        assert_eq!(surveyed(&node), [(Some((batch, true)), Amount::whole(7))]);
+        assert!(node.audit().held[0].in_doubt);
+        assert_eq!((node.total(id), node.has_merged(batch)), (Amount::whole(7), false));
+    }
+}
