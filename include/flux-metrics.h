@@ -132,11 +132,11 @@ void flux_histogram_destroy (flux_histogram_t *g);
  * the first time afterwards. Setting the same prefix again changes nothing. */
 int flux_metric_period (flux_t *h, const char *prefix, double seconds);
 
-/* Time the handle's reactor, which is made if there is none: `prefix`.work_s, the
- * time from each wait to the next, and `prefix`.sleep_s, that of the waits. For
- * programs: modules are timed by stats-agg itself. A second call does nothing.
- * prefix NULL: "reactor". */
-int flux_metric_instrument (flux_t *h, const char *prefix);
+/* Time the handle's reactor, which is made if there is none: reactor.work_s, the
+ * time from each wait to the next, and reactor.sleep_s, that of the waits, with
+ * the tag name=PROGRAM. For programs: modules are timed by stats-agg itself. A
+ * second call does nothing. */
+int flux_metric_instrument (flux_t *h);
 
 /* Send what there is, and wait at most `seconds` until it is acknowledged. errno
  * beside those above: ENOSYS (no stats-agg on this rank), ETIMEDOUT, or what the

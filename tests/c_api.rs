@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
-use tests::{complaints, eventually, facts, has_cancel, query, say, series};
+use tests::{complaints, eventually, facts, has_cancel, push_seconds, query, say, series};
 
 const LIMIT: Duration = Duration::from_secs(30);
 
@@ -94,7 +94,8 @@ fn programs_in_c_and_in_cpp_arrive_to_the_unit(backend: Backend) {
             .map(|((rank, mode), program)| {
                 scope.spawn(move || {
                     let tag = format!("c-{mode}-{rank}");
-                    let said = instance.run(rank, program, &[mode, "5", &tag]).unwrap();
+                    let said =
+                        instance.run(rank, program, &[mode, &push_seconds().to_string(), &tag]).unwrap();
                     (tag, serde_json::from_str(&said).unwrap())
                 })
             })
@@ -109,6 +110,18 @@ fn programs_in_c_and_in_cpp_arrive_to_the_unit(backend: Backend) {
         let samples = tagged(&instance, "push.wait_s", tag, "count");
         assert_eq!(samples, said["samples"].as_i64().unwrap(), "{tag}");
     }
+    // The reactors of three of them, for as long as they ran: turns as they counted, and nearly all of the time asleep.
+    let (work, sleep) = (series(&instance, "reactor.work_s"), series(&instance, "reactor.sleep_s"));
+    assert_eq!(work["tags"]["name"], "push");
+    let beats: i64 = said
+        .iter()
+        .filter(|(tag, _)| tag.starts_with("c-reactor"))
+        .map(|(_, said)| said["samples"].as_i64().unwrap())
+        .sum();
+    assert!(work["count"].as_i64().unwrap() >= beats, "{work}, {beats} beats");
+    let spent = work["sum"].as_f64().unwrap() + sleep["sum"].as_f64().unwrap();
+    let lived = 3.0 * push_seconds() as f64;
+    assert!((lived * 0.95..lived * 1.3).contains(&spent), "{spent} s of {lived}");
     end(instance);
 }
 

@@ -1,10 +1,10 @@
 //! What handles push: all of it at rank 0, once, whatever happens on the way.
 
-use flux_testbed::{Backend, Error, Instance, Options};
+use flux_testbed::{Backend, Error, Instance, Options, Stage};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
-use tests::{complaints, eventually, facts, query, say, series};
+use tests::{complaints, eventually, facts, from_environment, push_seconds, query, say, series};
 
 const LIMIT: Duration = Duration::from_secs(30);
 
@@ -15,6 +15,7 @@ facts! {
     a_gauge_survives_a_reload_and_goes_after_its_time,
     what_is_counted_before_the_module_is_there_is_kept,
     a_dump_needs_no_module,
+    a_shell_sends_what_it_counts,
 }
 
 fn instance(backend: Backend, size: u32) -> Instance {
@@ -40,7 +41,7 @@ fn by_tag(instance: &Instance, name: &str, tag: &str) -> i64 {
 }
 
 fn three_kinds_of_programs_on_three_ranks_arrive_to_the_unit(backend: Backend) {
-    const SECONDS: u64 = 6;
+    let seconds = push_seconds();
     let instance = instance(backend, 4);
     instance.load(0..4, "stats-agg", &["period=500ms"]).unwrap();
     let ranks = [1, 2, 3];
@@ -52,7 +53,7 @@ fn three_kinds_of_programs_on_three_ranks_arrive_to_the_unit(backend: Backend) {
             .map(|(rank, mode)| {
                 scope.spawn(move || {
                     let tag = format!("{mode}-{rank}");
-                    let said = instance.run_own(rank, "push", &[mode, &SECONDS.to_string(), &tag]).unwrap();
+                    let said = instance.run_own(rank, "push", &[mode, &seconds.to_string(), &tag]).unwrap();
                     (tag, serde_json::from_str(&said).unwrap())
                 })
             })
@@ -65,7 +66,7 @@ fn three_kinds_of_programs_on_three_ranks_arrive_to_the_unit(backend: Backend) {
     }
     // A message for each period, of which the first is two seconds, one at the end, and none more: not by the call.
     let pushes = total(&instance, "stats-agg.pushes") as u64;
-    let (least, most) = (3 * (2 * SECONDS / 2 + 1), 3 * (2 * (2 * SECONDS + 3) + 1));
+    let (least, most) = (3 * (2 * seconds / 2 + 1), 3 * (2 * (2 * seconds + 3) + 1));
     assert!((least..=most).contains(&pushes), "{pushes} pushes, expected {least} to {most}");
     instance.remove(0..4, "stats-agg").unwrap();
     instance.stop().unwrap();
@@ -82,10 +83,6 @@ impl Chance {
         z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
         ((z ^ (z >> 31)) % u64::from(bound)) as u32
     }
-}
-
-fn from_environment(name: &str, or: u64) -> u64 {
-    std::env::var(name).ok().and_then(|value| value.parse().ok()).unwrap_or(or)
 }
 
 /// `FLUX_STATS_RELOAD_SECONDS` (10) says for how long, `FLUX_STATS_RELOAD_SEED` in which order.
@@ -252,5 +249,44 @@ fn a_dump_needs_no_module(backend: Backend) {
     // Nothing is written by whom nobody asked.
     let silent = instance.run(0, "sh", &["-c", "\"$0\" once 0 x 2>&1", &program]).unwrap();
     assert_eq!(silent, "{\"count\":1,\"samples\":1}\n");
+    instance.stop().unwrap();
+}
+
+fn a_shell_sends_what_it_counts(backend: Backend) {
+    let instance = instance(backend, 4);
+    instance.load(0..4, "stats-agg", &["period=500ms"]).unwrap();
+    let command = Stage::of_this_build().unwrap().command().to_string_lossy().into_owned();
+    // Each value by a command of its own, then lines by one.
+    let script = "i=0; end=$(($(date +%s) + $1)); while [ $(date +%s) -lt $end ]; do i=$((i+1)); \
+        \"$0\" send push.count $i --tag by=$2; \"$0\" send push.wait_s 5 -t ms --tag by=$2; sleep 0.1; done; \
+        n=0; while [ $n -lt 1000 ]; do n=$((n+1)); echo \"push.lines:2|c|#by:$2\"; done | \"$0\" send -; \
+        \"$0\" send push.depth -7.5 -t g; \"$0\" send push.depth 2 -t g --add; \"$0\" send push.users $2 -t s; echo $i";
+    let counted: Vec<(String, i64)> = std::thread::scope(|scope| {
+        let (instance, command) = (&instance, &command);
+        let runs = [1, 2, 3].map(|rank| {
+            scope.spawn(move || {
+                let (tag, seconds) = (format!("sh-{rank}"), push_seconds().to_string());
+                let said = instance.run(rank, "sh", &["-c", script, command, &seconds, &tag]).unwrap();
+                (tag, said.trim().parse().unwrap())
+            })
+        });
+        runs.into_iter().map(|run| run.join().unwrap()).collect()
+    });
+    for (tag, times) in &counted {
+        settles(tag, || by_tag(&instance, "push.count", tag), times * (times + 1) / 2);
+        assert_eq!(by_tag(&instance, "push.wait_s", tag), *times, "{tag}");
+        assert_eq!(by_tag(&instance, "push.lines", tag), 2000, "{tag}");
+    }
+    let depth = series(&instance, "push.depth");
+    assert_eq!((&depth["count"], &depth["sum"]), (&json!(3), &json!(-16.5)), "each rank has its own");
+    assert_eq!(series(&instance, "push.users")["estimate"], 3.0);
+    // What is refused says why, and by whom.
+    let refused = |arguments: &[&str]| instance.run(1, &command, arguments).unwrap_err().to_string();
+    assert!(refused(&["send", "modules.kvs.mine", "1"]).contains("flux-stats: "), "a message of its own");
+    assert!(refused(&["send", "modules.kvs.mine", "1"]).contains("are the service's own"));
+    assert!(refused(&["send", "a", "1", "-t", "g", "--ttl=-1"]).contains("ttl: expected seconds"));
+    instance.remove([1], "stats-agg").unwrap();
+    assert!(refused(&["send", "a", "1"]).contains("no stats-agg on rank 1: flux module load stats-agg"));
+    instance.remove([0, 2, 3], "stats-agg").unwrap();
     instance.stop().unwrap();
 }

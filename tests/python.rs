@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
-use tests::{complaints, eventually, query, real, say, series};
+use tests::{complaints, eventually, push_seconds, query, real, say, series};
 
 const LIMIT: Duration = Duration::from_secs(30);
 
@@ -62,7 +62,7 @@ fn end(instance: Instance) {
 
 #[test]
 fn its_programs_arrive_to_the_unit() {
-    const SECONDS: u64 = 6;
+    let seconds = push_seconds();
     let Some((instance, flux)) = instance(4) else { return };
     let program = package().join("examples/push.py").to_string_lossy().into_owned();
     let said: Vec<(String, Value)> = std::thread::scope(|scope| {
@@ -73,7 +73,7 @@ fn its_programs_arrive_to_the_unit() {
             .map(|(rank, mode)| {
                 scope.spawn(move || {
                     let tag = format!("py-{mode}-{rank}");
-                    let said = python(instance, flux, rank, &[program, mode, &SECONDS.to_string(), &tag]);
+                    let said = python(instance, flux, rank, &[program, mode, &seconds.to_string(), &tag]);
                     (tag, serde_json::from_str(&said).unwrap())
                 })
             })
@@ -94,7 +94,7 @@ fn its_programs_arrive_to_the_unit() {
     }
     // Each period of half a second once the first of two seconds is over, one at the end; a `once` has that alone.
     let pushes = series(&instance, "stats-agg.pushes")["total"].as_u64().unwrap();
-    let (least, most) = (3 * (3 * SECONDS / 2 + 1), 3 * (3 * (2 * SECONDS + 3) + 1));
+    let (least, most) = (3 * (3 * seconds / 2 + 1), 3 * (3 * (2 * seconds + 3) + 1));
     assert!((least..=most).contains(&pushes), "{pushes} pushes, expected {least} to {most}");
     end(instance);
 }

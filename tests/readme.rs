@@ -35,7 +35,7 @@ fn the_commands_of_the_readme_do_what_it_says() {
     let backend = Backend::Real(flux.clone());
     let instance = Instance::start(Options { size: 3, environment, ..Options::new(backend) }).unwrap();
     let blocks = blocks();
-    assert_eq!(blocks.len(), 2, "{blocks:#?}");
+    assert_eq!(blocks.len(), 4, "{blocks:#?}");
 
     // The tree, then one number of it.
     let said = shell(&instance, &flux, modules.path(), &blocks[0]);
@@ -45,11 +45,20 @@ fn the_commands_of_the_readme_do_what_it_says() {
     assert!(one.is_number(), "{one}");
     assert!(values.next().is_none());
 
-    // The answer with rates and coverage; then the module goes.
+    // The answer with rates and coverage.
     let said = shell(&instance, &flux, modules.path(), &blocks[1]);
     let answer: Value = serde_json::from_str(&said).unwrap();
     assert_eq!(coverage(&answer), ("0-2".into(), String::new()));
     assert!(answer["series"].as_array().is_some_and(|series| !series.is_empty()), "{answer:#}");
+
+    // The busiest by rank; then the module goes.
+    let said = shell(&instance, &flux, modules.path(), &blocks[2]);
+    let busiest: Vec<&str> = said.lines().collect();
+    assert!(
+        busiest.len() == 10 && busiest[0].starts_with("modules.") && busiest[0].ends_with("% of the time"),
+        "{said}"
+    );
+    shell(&instance, &flux, modules.path(), &blocks[3]);
     for rank in 0..3 {
         assert!(!instance.modules(rank).unwrap().contains(&"stats-agg".to_owned()));
         assert_eq!(complaints(&instance, rank), Vec::<String>::new());

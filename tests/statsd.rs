@@ -284,19 +284,26 @@ fn the_content_cache_s_gauges_appear_at_rank_0_when_flux_is_told_where_to_send_t
     let statsd = format!("statsd={address}");
     instance.load(0..3, "stats-agg", &["period=500ms", &statsd]).unwrap();
     instance.churn(20).unwrap();
-    // What the caches themselves say, all ranks together.
+    // What the caches themselves say, all ranks together. The broker of 0.70 dies of the question on ranks other than 0.
+    let all = has_cancel(&instance);
+    if !all {
+        say("in part: of this flux's content caches only that of rank 0 can be asked");
+    }
+    let own = |rank| instance.rpc(rank, "content.stats-get", json!({})).unwrap();
     let caches = |key: &str| -> f64 {
-        let own = |rank| instance.rpc(rank, "content.stats-get", json!({})).unwrap();
-        (0..3).map(|rank| own(rank)[key].as_f64().unwrap()).sum()
+        (0..if all { 3 } else { 1 }).map(|rank| own(rank)[key].as_f64().unwrap()).sum()
     };
-    for (name, key) in [("count", "count"), ("valid", "valid"), ("dirty", "dirty"), ("size", "size")] {
-        let series_name = format!("flux.content-cache.{name}");
-        let ask = || (series(&instance, &series_name)["sum"].as_f64(), caches(key));
-        eventually(&series_name, LIMIT, ask, |(shown, own)| *shown == Some(*own));
+    for key in ["count", "valid", "dirty", "size"] {
+        let name = format!("flux.content-cache.{key}");
+        let ask = || (series(&instance, &name)["sum"].as_f64().unwrap_or(-1.0), caches(key));
+        eventually(&name, LIMIT, ask, |(shown, own)| if all { shown == own } else { shown >= own });
     }
     // The brokers of one machine share the address: one rank has it, and sums what all of them send.
-    let sockets = query(&instance, &["stats-agg.statsd.{sockets,sockets_taken}"]);
-    assert_eq!((&sockets["series"][0]["sum"], &sockets["series"][1]["sum"]), (&json!(1), &json!(2)));
+    let sockets = || {
+        let found = query(&instance, &["stats-agg.statsd.{sockets,sockets_taken}"])["series"].clone();
+        (found[0]["sum"].clone(), found[1]["sum"].clone())
+    };
+    eventually("one rank has it", LIMIT, sockets, |found| *found == (json!(1), json!(2)));
     instance.remove(0..3, "stats-agg").unwrap();
     instance.stop().unwrap();
 }

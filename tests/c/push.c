@@ -72,6 +72,8 @@ int main (int argc, char **argv)
     if (!strcmp (argv[1], "reactor")) {
         flux_reactor_t *r = flux_get_reactor (c.h);
         flux_watcher_t *w = flux_timer_watcher_create (r, BEAT, BEAT, on_timer, &c);
+        if (flux_metric_instrument (c.h) < 0)
+            die ("flux_metric_instrument");
         flux_watcher_start (w);
         if (flux_reactor_run (r, 0) < 0)
             die ("flux_reactor_run");

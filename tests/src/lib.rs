@@ -58,6 +58,16 @@ pub fn eventually<T: std::fmt::Debug>(
     }
 }
 
+/// A number that a maintainer may set.
+pub fn from_environment(name: &str, or: u64) -> u64 {
+    std::env::var(name).ok().and_then(|value| value.parse().ok()).unwrap_or(or)
+}
+
+/// For how many seconds programs push known numbers: `FLUX_STATS_PUSH_SECONDS`.
+pub fn push_seconds() -> u64 {
+    from_environment("FLUX_STATS_PUSH_SECONDS", 5)
+}
+
 /// The whole answer of rank 0 to a question for these series.
 pub fn query(instance: &Instance, patterns: &[&str]) -> Value {
     instance.rpc(0, "stats-agg.query", json!({ "match": patterns })).unwrap()

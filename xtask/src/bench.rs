@@ -7,7 +7,7 @@ use flux_testbed::{Backend, Instance, Options as InstanceOptions, Profile, Stage
 use std::time::Instant;
 
 /// Packages that have benchmarks.
-const PACKAGES: &[&str] = &["stats-core", "stats-probe", "stats-ingest", "stats-sim"];
+const PACKAGES: &[&str] = &["stats-core", "flux-metrics", "stats-probe", "stats-ingest", "stats-sim"];
 
 /// What `--only` calls those that are no package's.
 const THROUGHPUT: &str = "throughput";

@@ -159,12 +159,11 @@ pub unsafe extern "C" fn flux_metric_period(h: RawHandle, prefix: *const c_char,
 }
 
 /// # Safety
-/// `h` and `prefix` are null or valid.
+/// `h` is null or valid.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn flux_metric_instrument(h: RawHandle, prefix: *const c_char) -> c_int {
-    let prefix = if prefix.is_null() { c"reactor".as_ptr() } else { prefix };
+pub unsafe extern "C" fn flux_metric_instrument(h: RawHandle) -> c_int {
     // SAFETY: as the caller says.
-    unsafe { named(h, prefix, |state, prefix| state.instrument(prefix)) }
+    result(guarded(|| unsafe { with_state(h, State::instrument) }))
 }
 
 /// # Safety

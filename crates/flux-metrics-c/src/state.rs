@@ -117,9 +117,8 @@ impl State {
         Ok(())
     }
 
-    pub(crate) fn instrument(&self, prefix: &CStr) -> Result<(), Error> {
-        let prefix = prefix.to_str().map_err(|_| Error::invalid("a prefix is not UTF-8"))?;
-        self.metrics.prefixed(prefix)?.instrument()
+    pub(crate) fn instrument(&self) -> Result<(), Error> {
+        self.metrics.instrument()
     }
 
     /// All aggregators, whatever becomes of the first.

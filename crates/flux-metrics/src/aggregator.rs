@@ -2,11 +2,10 @@
 
 use crate::SERIES_MAX;
 use crate::cells::Slot;
-use crate::gathered::{self, Gathered};
 use crate::sending::{Mode, Sender};
 use flux::{Error, Handle, Reply, Result};
 use indexmap::IndexMap;
-use stats_core::Key;
+use stats_core::{Key, Metric, Pushed};
 use std::cell::{Cell, RefCell};
 use std::rc::{Rc, Weak};
 use std::time::{Duration, Instant};
@@ -33,9 +32,17 @@ pub(crate) struct Aggregator {
     sender: RefCell<Sender>,
 }
 
+impl Drop for Aggregator {
+    fn drop(&mut self) {
+        // Of no handle: nobody else says that it has ended.
+        self.abandon();
+    }
+}
+
 impl Aggregator {
-    /// One for `handle`, that sends every `period`; without one, as often as the service says.
-    pub(crate) fn new(handle: &Handle, period: Option<Duration>) -> Result<Rc<Self>> {
+    /// One for `handle`, that sends every `period`; without a period, as often as the service says; without a handle,
+    /// never.
+    pub(crate) fn new(handle: Option<&Handle>, period: Option<Duration>) -> Result<Rc<Self>> {
         let sender = Sender::new(handle, period)?;
         Ok(Rc::new_cyclic(|me| Aggregator {
             me: me.clone(),
@@ -145,13 +152,13 @@ impl Aggregator {
         &self,
         now: Instant,
         stale: Option<Instant>,
-        mut each: impl FnMut(&Key, &Gathered),
+        mut each: impl FnMut(&Key, &Pushed),
     ) -> (Vec<serde_json::Value>, u64) {
         let mut metrics = Vec::new();
         for (key, slot) in &*self.series.borrow() {
-            if let Some(gathered) = slot.take(now, stale) {
-                each(key, &gathered);
-                metrics.push(gathered::metric(key, &gathered));
+            if let Some(value) = slot.take(now, stale) {
+                each(key, &value);
+                metrics.push(Metric { key: key.clone(), value, ttl: None }.to_json());
             }
         }
         (metrics, self.dropped.take())

@@ -1,7 +1,6 @@
 //! What one series has gained since the last push: plain cells, of one thread.
 
-use crate::gathered::Gathered;
-use stats_core::{Members, Samples, bucket};
+use stats_core::{Amount, Members, Pushed, Samples, bucket};
 use std::cell::{Cell, RefCell};
 use std::time::Instant;
 
@@ -27,9 +26,9 @@ impl CounterCell {
         self.carried.set(self.carried.get() + i128::from(self.gained.replace(n)));
     }
 
-    fn take(&self) -> Option<Gathered> {
+    fn take(&self) -> Option<Pushed> {
         let gained = self.carried.take() + i128::from(self.gained.take());
-        (gained != 0).then_some(Gathered::Count(gained))
+        (gained != 0).then_some(Pushed::Count(Amount::whole(gained)))
     }
 }
 
@@ -65,24 +64,28 @@ impl GaugeCell {
     }
 
     /// `stale`: what was pushed before this is about to expire, and is pushed once more.
-    fn take(&self, now: Instant, stale: Option<Instant>) -> Option<Gathered> {
+    fn take(&self, now: Instant, stale: Option<Instant>) -> Option<Pushed> {
         let due = stale.zip(self.pushed.get()).is_some_and(|(stale, pushed)| pushed <= stale);
-        let gathered = match self.change.take() {
+        // Sums of finite numbers may not be: those are nothing.
+        let pushed = match self.change.take() {
             // A gauge that is set to what it is has not changed.
             Change::Set(value) if self.last_set.get() != Some(value) => {
                 self.last_set.set(Some(value));
-                Gathered::Set(value)
+                Pushed::Set(Amount::nearest(value)?)
             }
             Change::Add(by) if by != 0.0 => {
                 self.last_set.set(self.last_set.get().map(|before| before + by));
-                Gathered::Add(by)
+                Pushed::Add(Amount::nearest(by)?)
             }
             // Nobody but this handle may have set it since: what it set is set again, else its time alone begins anew.
-            _ if due => self.last_set.get().map_or(Gathered::Add(0.0), Gathered::Set),
+            _ if due => match self.last_set.get() {
+                Some(value) => Pushed::Set(Amount::nearest(value)?),
+                None => Pushed::Add(Amount::ZERO),
+            },
             _ => return None,
         };
         self.pushed.set(Some(now));
-        Some(gathered)
+        Some(pushed)
     }
 }
 
@@ -108,7 +111,7 @@ impl Default for SamplesCell {
 }
 
 impl SamplesCell {
-    /// Samples are counted by many at once, which costs a third of counting each as it comes.
+    /// Samples are counted many at once: what each costs then is a few instructions in a row.
     #[inline]
     pub(crate) fn record(&self, sample: u64) {
         let held = self.held.get();
@@ -122,14 +125,12 @@ impl SamplesCell {
     #[inline(never)]
     fn count(&self) {
         let held = self.held.take();
-        let mut samples = [0; RING];
-        samples.iter_mut().zip(&*self.ring).for_each(|(sample, cell)| *sample = cell.get());
-        self.counted.borrow_mut().add(&samples[..held.min(RING)]);
+        self.counted.borrow_mut().add(&self.ring[..held.min(RING)]);
     }
 
-    fn take(&self) -> Option<Gathered> {
+    fn take(&self) -> Option<Pushed> {
         self.count();
-        self.counted.take().into_samples().map(Gathered::Samples)
+        self.counted.take().into_samples().map(Pushed::Samples)
     }
 }
 
@@ -145,31 +146,50 @@ struct Counted {
     ends: (u64, u64),
 }
 
+/// Squares of so many samples below this add up in 128 bits.
+const SQUARES_ADD_UP_BELOW: u64 = 1 << (64 - RING.ilog2() / 2 - 1);
+
 impl Counted {
-    fn add(&mut self, samples: &[u64]) {
-        let (Some(&min), Some(&max)) = (samples.iter().min(), samples.iter().max()) else { return };
-        self.ends =
-            if self.counts.is_empty() { (min, max) } else { (self.ends.0.min(min), self.ends.1.max(max)) };
-        self.reach(bucket(min), bucket(max));
-        for &sample in samples {
-            self.sum = self.sum.saturating_add(sample.into());
-            self.squares = self.squares.saturating_add(u128::from(sample) * u128::from(sample));
-            self.counts[bucket(sample) - self.first] += 1;
+    fn add(&mut self, ring: &[Cell<u64>]) {
+        let Some(first) = ring.first() else { return };
+        let (mut min, mut max) = if self.counts.is_empty() { (first.get(), first.get()) } else { self.ends };
+        // Sums of these alone: they are not checked one by one.
+        let (mut sum, mut squares) = (0_u128, 0_u128);
+        for cell in ring {
+            let sample = cell.get();
+            (min, max) = (min.min(sample), max.max(sample));
+            sum += u128::from(sample);
+            squares = squares.wrapping_add(u128::from(sample) * u128::from(sample));
+            let at = bucket(sample);
+            match self.counts.get_mut(at.wrapping_sub(self.first)) {
+                Some(count) => *count += 1,
+                None => self.reach(at),
+            }
         }
+        if max >= SQUARES_ADD_UP_BELOW {
+            let square = |cell: &Cell<u64>| u128::from(cell.get()) * u128::from(cell.get());
+            squares = ring.iter().map(square).fold(0, u128::saturating_add);
+        }
+        self.ends = (min, max);
+        self.sum = self.sum.saturating_add(sum);
+        self.squares = self.squares.saturating_add(squares);
     }
 
-    /// Makes room for these buckets.
-    fn reach(&mut self, low: usize, high: usize) {
+    /// Makes room for a bucket, and counts one in it.
+    #[cold]
+    fn reach(&mut self, bucket: usize) {
         if self.counts.is_empty() {
-            self.first = low;
+            self.first = bucket;
         }
-        if low < self.first {
-            self.counts.splice(0..0, std::iter::repeat_n(0, self.first - low));
-            self.first = low;
+        if bucket < self.first {
+            self.counts.splice(0..0, std::iter::repeat_n(0, self.first - bucket));
+            self.first = bucket;
         }
-        if high >= self.first + self.counts.len() {
-            self.counts.resize(high + 1 - self.first, 0);
+        let at = bucket - self.first;
+        if at >= self.counts.len() {
+            self.counts.resize(at + 1, 0);
         }
+        self.counts[at] += 1;
     }
 
     fn into_samples(self) -> Option<Samples> {
@@ -188,9 +208,9 @@ impl SetCell {
         self.0.borrow_mut().insert(member);
     }
 
-    fn take(&self) -> Option<Gathered> {
+    fn take(&self) -> Option<Pushed> {
         let members = self.0.take();
-        (!members.is_empty()).then_some(Gathered::Members(members))
+        (!members.is_empty()).then_some(Pushed::Members(members))
     }
 }
 
@@ -205,7 +225,7 @@ pub(crate) enum Slot {
 
 impl Slot {
     /// What it gained; `None`: nothing. See [`GaugeCell::take`] for `stale`.
-    pub(crate) fn take(&self, now: Instant, stale: Option<Instant>) -> Option<Gathered> {
+    pub(crate) fn take(&self, now: Instant, stale: Option<Instant>) -> Option<Pushed> {
         match self {
             Slot::Counter(cell) => cell.take(),
             Slot::Gauge(cell) => cell.take(now, stale),
@@ -221,15 +241,19 @@ mod tests {
     use proptest::prelude::*;
     use std::time::Duration;
 
+    fn amount(value: f64) -> Amount {
+        Amount::nearest(value).unwrap()
+    }
+
     #[test]
     fn a_counter_is_exact_beyond_64_bits() {
         let cell = CounterCell::default();
         (0..5).for_each(|_| cell.add(i64::MAX));
         cell.add(-7);
-        assert_eq!(cell.take(), Some(Gathered::Count(5 * i128::from(i64::MAX) - 7)));
+        assert_eq!(cell.take(), Some(Pushed::Count(Amount::whole(5 * i128::from(i64::MAX) - 7))));
         assert_eq!(cell.take(), None);
         (0..3).for_each(|_| cell.add(i64::MIN));
-        assert_eq!(cell.take(), Some(Gathered::Count(3 * i128::from(i64::MIN))));
+        assert_eq!(cell.take(), Some(Pushed::Count(Amount::whole(3 * i128::from(i64::MIN)))));
     }
 
     #[test]
@@ -239,10 +263,10 @@ mod tests {
         assert_eq!(take(), None);
         cell.add(2.0);
         cell.add(-0.5);
-        assert_eq!(take(), Some(Gathered::Add(1.5)));
+        assert_eq!(take(), Some(Pushed::Add(amount(1.5))));
         cell.set(7.0);
         cell.add(1.0);
-        assert_eq!(take(), Some(Gathered::Set(8.0)));
+        assert_eq!(take(), Some(Pushed::Set(amount(8.0))));
         cell.set(8.0);
         assert_eq!(take(), None, "it has not changed");
         cell.add(1.0);
@@ -256,13 +280,13 @@ mod tests {
         let later = start + Duration::from_secs(60);
         assert_eq!(cell.take(later, Some(later)), None, "it was never pushed");
         cell.set(3.0);
-        assert_eq!(cell.take(start, None), Some(Gathered::Set(3.0)));
-        assert_eq!(cell.take(later, Some(start)), Some(Gathered::Set(3.0)));
+        assert_eq!(cell.take(start, None), Some(Pushed::Set(amount(3.0))));
+        assert_eq!(cell.take(later, Some(start)), Some(Pushed::Set(amount(3.0))));
         assert_eq!(cell.take(later, Some(start)), None);
         let changed = GaugeCell::default();
         changed.add(1.0);
-        assert_eq!(changed.take(start, None), Some(Gathered::Add(1.0)));
-        assert_eq!(changed.take(later, Some(start)), Some(Gathered::Add(0.0)));
+        assert_eq!(changed.take(start, None), Some(Pushed::Add(amount(1.0))));
+        assert_eq!(changed.take(later, Some(start)), Some(Pushed::Add(amount(0.0))));
     }
 
     proptest! {
@@ -274,7 +298,7 @@ mod tests {
                 wanted.add(sample >> shift, 1);
             }
             let found = cell.take();
-            prop_assert_eq!(found, (wanted.count() > 0).then_some(Gathered::Samples(wanted)));
+            prop_assert_eq!(found, (wanted.count() > 0).then_some(Pushed::Samples(wanted)));
             prop_assert_eq!(cell.take(), None);
         }
     }

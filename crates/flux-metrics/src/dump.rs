@@ -1,8 +1,7 @@
 //! `FLUX_METRICS_DUMP`: what a handle counted, printed when it closes.
 
-use crate::gathered::Gathered;
 use serde_json::{Map, Value, json};
-use stats_core::{Key, Samples, Unit};
+use stats_core::{Key, Number, Pushed, Samples, Unit};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs::OpenOptions;
@@ -15,7 +14,7 @@ const VARIABLE: &str = "FLUX_METRICS_DUMP";
 pub(crate) struct Dump {
     target: String,
     json: bool,
-    totals: BTreeMap<Key, Gathered>,
+    totals: BTreeMap<Key, Pushed>,
 }
 
 impl Dump {
@@ -29,10 +28,10 @@ impl Dump {
         Some(Dump { target: target.to_owned(), json, totals: BTreeMap::new() })
     }
 
-    pub(crate) fn add(&mut self, key: &Key, gathered: &Gathered) {
+    pub(crate) fn add(&mut self, key: &Key, later: &Pushed) {
         match self.totals.get_mut(key) {
-            Some(total) => total.follow(gathered),
-            None => drop(self.totals.insert(key.clone(), gathered.clone())),
+            Some(total) => follow(total, later),
+            None => drop(self.totals.insert(key.clone(), later.clone())),
         }
     }
 
@@ -81,6 +80,17 @@ impl Dump {
     }
 }
 
+/// What is later than `total`, added to it.
+fn follow(total: &mut Pushed, later: &Pushed) {
+    match (&mut *total, later) {
+        (Pushed::Count(sum), Pushed::Count(more)) => *sum = sum.plus(*more),
+        (Pushed::Set(value) | Pushed::Add(value), Pushed::Add(by)) => *value = value.plus(*by),
+        (Pushed::Samples(samples), Pushed::Samples(more)) => samples.merge(more),
+        (Pushed::Members(members), Pushed::Members(more)) => members.merge(more),
+        (present, later) => *present = later.clone(),
+    }
+}
+
 fn kind(key: &Key) -> &'static str {
     match key.kind() {
         stats_core::Kind::Timer if key.unit() == Unit::None => "histogram",
@@ -88,16 +98,13 @@ fn kind(key: &Key) -> &'static str {
     }
 }
 
-fn numbers(key: &Key, total: &Gathered) -> Vec<(&'static str, Value)> {
+fn numbers(key: &Key, total: &Pushed) -> Vec<(&'static str, Value)> {
     match total {
-        Gathered::Count(total) => match i64::try_from(*total) {
-            Ok(total) => vec![("total", total.into())],
-            Err(_) => vec![("total", json!(*total as f64))],
-        },
-        Gathered::Set(value) => vec![("value", json!(value))],
-        Gathered::Add(by) => vec![("change", json!(by))],
-        Gathered::Samples(samples) => shape(samples, if key.unit() == Unit::None { 1.0 } else { 1e-9 }),
-        Gathered::Members(members) => vec![("members", json!(members.estimate().round()))],
+        Pushed::Count(total) => vec![("total", json!(Number::new(*total, key.unit())))],
+        Pushed::Set(value) => vec![("value", json!(value.to_f64()))],
+        Pushed::Add(by) => vec![("change", json!(by.to_f64()))],
+        Pushed::Samples(samples) => shape(samples, if key.unit() == Unit::None { 1.0 } else { 1e-9 }),
+        Pushed::Members(members) => vec![("members", json!(members.estimate().round()))],
     }
 }
 
@@ -118,23 +125,35 @@ fn shape(samples: &Samples, scale: f64) -> Vec<(&'static str, Value)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use stats_core::{Kind, Members};
+    use stats_core::{Amount, Kind, Members};
+
+    #[test]
+    fn what_follows_adds_up() {
+        let whole = Amount::whole;
+        let mut gauge = Pushed::Add(whole(1));
+        follow(&mut gauge, &Pushed::Set(whole(5)));
+        follow(&mut gauge, &Pushed::Add(whole(2)));
+        assert_eq!(gauge, Pushed::Set(whole(7)));
+        let mut counter = Pushed::Count(whole(1));
+        follow(&mut counter, &Pushed::Count(whole(2)));
+        assert_eq!(counter, Pushed::Count(whole(3)));
+    }
 
     fn filled(target: &str) -> Dump {
         let mut dump = Dump::new(target).unwrap();
         let mut add = |name: &str, tags: &[(&str, &str)], kind, unit, gathered| {
             dump.add(&Key::new(name, tags, kind, unit).unwrap(), &gathered);
         };
-        add("b.count", &[("k", "v")], Kind::Counter, Unit::None, Gathered::Count(2));
-        add("b.count", &[("k", "v")], Kind::Counter, Unit::None, Gathered::Count(3));
-        add("a.depth", &[], Kind::Gauge, Unit::None, Gathered::Set(1.5));
+        add("b.count", &[("k", "v")], Kind::Counter, Unit::None, Pushed::Count(Amount::whole(2)));
+        add("b.count", &[("k", "v")], Kind::Counter, Unit::None, Pushed::Count(Amount::whole(3)));
+        add("a.depth", &[], Kind::Gauge, Unit::None, Pushed::Set(Amount::from_parts(1_500_000)));
         let mut samples = Samples::default();
         samples.add(250_000_000, 4);
-        add("c.wait_s", &[], Kind::Timer, Unit::Nanoseconds, Gathered::Samples(samples.clone()));
-        add("c.bytes", &[], Kind::Timer, Unit::None, Gathered::Samples(samples));
+        add("c.wait_s", &[], Kind::Timer, Unit::Nanoseconds, Pushed::Samples(samples.clone()));
+        add("c.bytes", &[], Kind::Timer, Unit::None, Pushed::Samples(samples));
         let mut members = Members::default();
         members.insert("x");
-        add("d.users", &[], Kind::Set, Unit::None, Gathered::Members(members));
+        add("d.users", &[], Kind::Set, Unit::None, Pushed::Members(members));
         dump
     }
 

@@ -41,7 +41,6 @@
 mod aggregator;
 mod cells;
 mod dump;
-mod gathered;
 mod instruments;
 mod metrics;
 mod sending;

@@ -78,7 +78,7 @@ impl Metrics {
         {
             return Ok(present.metrics.clone());
         }
-        let metrics = Metrics::view(Aggregator::new(handle, None)?, String::new(), Vec::new());
+        let metrics = Metrics::view(Aggregator::new(Some(handle), None)?, String::new(), Vec::new());
         let of = Rc::new(OfHandle {
             metrics: metrics.clone(),
             others: RefCell::default(),
@@ -96,11 +96,13 @@ impl Metrics {
         Ok(metrics)
     }
 
-    /// Times the handle's reactor, which is made if there is none: `work_s`, the time between a wait and the next one,
-    /// and `sleep_s`, that of each wait, both timers under this prefix. For a program; a module's reactor is timed by
-    /// `stats-agg` itself, more cheaply. A second call does nothing.
+    /// Times the handle's reactor, which is made if there is none: `reactor.work_s`, the time between a wait and the next
+    /// one, and `reactor.sleep_s`, that of each wait, both timers, with the tag `name`: the program's name. A module's
+    /// reactor is timed by `stats-agg` itself, more cheaply. A second call does nothing.
     pub fn instrument(&self) -> Result<()> {
-        let (work, sleep) = (self.timer("work_s")?, self.timer("sleep_s")?);
+        let module = self.view.aggregator.with_handle(Handle::module_name)?;
+        let metrics = self.tagged(&[("name", &module.unwrap_or_else(program_name))])?.prefixed("reactor")?;
+        let (work, sleep) = (metrics.timer("work_s")?, metrics.timer("sleep_s")?);
         self.view.aggregator.with_handle(|handle| {
             let of = handle.owned::<OfHandle>().filter(|of| !of.closed.get()).ok_or_else(closed)?;
             let mut watchers = of.watchers.borrow_mut();
@@ -116,6 +118,12 @@ impl Metrics {
             }
             Ok(())
         })?
+    }
+
+    /// Those of no handle: they are counted, and sent nowhere (only `FLUX_METRICS_DUMP` prints them when they are
+    /// dropped). For programs that may run without an instance, and for tests of what counts.
+    pub fn detached() -> Result<Self> {
+        Ok(Metrics::view(Aggregator::new(None, None)?, String::new(), Vec::new()))
     }
 
     fn view(aggregator: Rc<Aggregator>, prefix: String, tags: Vec<(String, String)>) -> Self {
@@ -161,7 +169,7 @@ impl Metrics {
             if let Some((_, _, metrics)) = same {
                 return Ok(metrics.clone());
             }
-            let aggregator = Aggregator::new(handle, Some(period))?;
+            let aggregator = Aggregator::new(Some(handle), Some(period))?;
             let metrics = Metrics::view(aggregator, prefix.clone(), self.view.tags.clone());
             others.push((prefix, period, metrics.clone()));
             Ok(metrics)
@@ -297,6 +305,13 @@ impl Metrics {
         let of = self.view.aggregator.with_handle(|handle| handle.owned::<OfHandle>())?;
         of.ok_or_else(closed)?.close(timeout)
     }
+}
+
+/// As the kernel has it.
+fn program_name() -> String {
+    let name = std::fs::read_to_string("/proc/self/comm").unwrap_or_default();
+    let name: String = name.trim().chars().filter(|c| !c.is_control()).collect();
+    if name.is_empty() { "unknown".to_owned() } else { name }
 }
 
 fn closed() -> Error {

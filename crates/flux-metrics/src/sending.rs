@@ -2,9 +2,9 @@
 
 use crate::aggregator::Aggregator;
 use crate::dump::Dump;
-use crate::gathered;
 use flux::{Error, Handle, Level, Node, Payload, PendingRpc, Reply, Result, Watcher, WeakHandle};
-use serde_json::Value;
+use serde_json::{Value, json};
+use stats_core::PUSH_VERSION;
 use std::collections::VecDeque;
 use std::rc::Weak;
 use std::time::{Duration, Instant};
@@ -55,12 +55,13 @@ pub(crate) struct Sender {
 }
 
 impl Sender {
-    pub(crate) fn new(handle: &Handle, period: Option<Duration>) -> Result<Self> {
+    /// One for `handle`; without one nothing is ever sent.
+    pub(crate) fn new(handle: Option<&Handle>, period: Option<Duration>) -> Result<Self> {
         let id = getrandom::u64().map_err(|error| Error::new(libc::EIO, format!("no random id: {error}")))?;
         let adopts = period.is_none();
         let period = period.unwrap_or(PERIOD).clamp(PERIOD_MIN, PERIOD_MAX);
         Ok(Sender {
-            handle: Some(handle.downgrade()?),
+            handle: handle.map(Handle::downgrade).transpose()?,
             rank: None,
             timer: None,
             pending: None,
@@ -180,15 +181,19 @@ impl Sender {
     fn gather(&mut self, aggregator: &Aggregator, now: Instant) {
         let stale = self.ttl.and_then(|ttl| now.checked_sub(ttl / 2));
         let dump = &mut self.dump;
-        let (mut metrics, mut dropped) = aggregator.gather(now, stale, |key, gathered| {
+        let (mut metrics, mut dropped) = aggregator.gather(now, stale, |key, value| {
             if let Some(dump) = dump {
-                dump.add(key, gathered);
+                dump.add(key, value);
             }
         });
         while !metrics.is_empty() || dropped > 0 {
             let rest = metrics.split_off(metrics.len().min(METRICS_MAX));
             self.seq += 1;
-            self.queue.push_back(gathered::push(&self.id, self.seq, std::mem::take(&mut dropped), metrics));
+            let (id, seq, dropped) = (&self.id, self.seq, std::mem::take(&mut dropped));
+            let push = json!({
+                "version": PUSH_VERSION, "id": id, "seq": seq, "dropped": dropped, "metrics": metrics,
+            });
+            self.queue.push_back(push.to_string());
             metrics = rest;
         }
     }
@@ -222,8 +227,9 @@ impl Sender {
             }
             Err(error) => {
                 self.failures = self.failures.saturating_add(1);
-                // Nobody to take it: normal where the module is not loaded.
-                let level = if error.errnum() == libc::ENOSYS { Level::Debug } else { Level::Warning };
+                // Normal where the module is not loaded, and on a busy machine.
+                let normal = matches!(error.errnum(), libc::ENOSYS | libc::ETIMEDOUT);
+                let level = if normal { Level::Debug } else { Level::Warning };
                 self.complain(handle, level, &format!("metrics not taken: {error}; kept, and sent again"));
                 Err(error)
             }
@@ -259,12 +265,15 @@ impl Sender {
 
     /// Lets go of the handle. What is not sent is lost, which is logged where the handle still can (`says`).
     pub(crate) fn detach(&mut self, aggregator: &Aggregator, says: bool) {
-        let Some(handle) = self.handle.take() else { return };
-        self.gather(aggregator, Instant::now());
+        let handle = self.handle.take();
+        if handle.is_some() || self.dump.is_some() {
+            self.gather(aggregator, Instant::now());
+        }
         drop((self.timer.take(), self.pending.take()));
         if let Some(dump) = self.dump.take() {
             dump.write(&self.id);
         }
+        let Some(handle) = handle else { return };
         let lost = self.queue.len();
         if lost > 0 && says {
             let unknown = (Level::Warning, "closed without flushing".to_owned());

@@ -4,10 +4,12 @@
 //!
 //! ```sh
 //! flux stats peek              # what every module of this node's brokers does now, though a broker hangs
+//! flux stats send NAME VALUE   # a metric from a shell
 //! ```
 #![forbid(unsafe_code)]
 
 mod peek;
+mod send;
 mod show;
 
 use clap::{Parser, Subcommand};
@@ -24,11 +26,13 @@ struct Arguments {
 #[derive(Subcommand)]
 enum Command {
     Peek(peek::Options),
+    Send(send::Options),
 }
 
 fn main() -> ExitCode {
     let text = match Arguments::parse().command {
-        Command::Peek(options) => peek::run(&options),
+        Command::Peek(options) => peek::run(&options).map_err(|error| error.to_string()),
+        Command::Send(options) => send::run(&options).map_err(|error| error.to_string()),
     };
     let text = match text {
         Ok(text) => text,

@@ -121,6 +121,11 @@ impl Handle {
         Handle { raw: self.raw, libflux: self.libflux, thread: PhantomData }
     }
 
+    /// The name under which the module was loaded whose handle this is; `None`: it is a program's.
+    pub fn module_name(&self) -> Option<String> {
+        self.aux_string(c"flux::name")
+    }
+
     /// An auxiliary item that is a string, such as the module's name under `flux::name`.
     pub(crate) fn aux_string(&self, name: &CStr) -> Option<String> {
         // SAFETY: a live handle and a C string.

@@ -30,7 +30,8 @@ pub enum Number {
 }
 
 impl Number {
-    pub(crate) fn new(amount: Amount, unit: Unit) -> Self {
+    /// `amount` in the unit of answers.
+    pub fn new(amount: Amount, unit: Unit) -> Self {
         match amount.as_whole() {
             Some(whole) if unit.in_one() == 1.0 && whole.abs() <= INTEGER_MAX => Number::Whole(whole as i64),
             _ => Number::Real(real(amount, unit)),

@@ -4,7 +4,7 @@ use crate::amount::Amount;
 use crate::node::Node;
 use crate::push::{Metric, Push, Pushed, Refusal, name_of};
 use crate::schedule::Now;
-use crate::series::{Key, Kind, NAME_MAX, PREFIX_TAG, SeriesId, Unit};
+use crate::series::{Key, Kind, NAME_MAX, PREFIX_TAG, SeriesId, TAGS_MAX, Unit};
 use crate::wire::{DecodeError, Reader, Writer, list};
 use indexmap::IndexMap;
 use serde_json::{Value, json};
@@ -30,6 +30,7 @@ pub struct Intake {
     /// When each pushed gauge is gone unless it is pushed again, in monotonic nanoseconds.
     gauges: BTreeMap<SeriesId, u64>,
     ttl: Duration,
+    max_tags: usize,
     own: Option<Own>,
     refused: HashMap<(String, &'static str), SeriesId>,
 }
@@ -45,12 +46,13 @@ struct Own {
 impl Intake {
     /// One that has heard of nobody. A gauge that is not pushed again is gone after `ttl`.
     pub fn new(ttl: Duration) -> Self {
-        Intake { handles: IndexMap::new(), gauges: BTreeMap::new(), ttl, own: None, refused: HashMap::new() }
+        let (handles, gauges, refused) = (IndexMap::new(), BTreeMap::new(), HashMap::new());
+        Intake { handles, gauges, ttl, max_tags: TAGS_MAX, own: None, refused }
     }
 
-    /// Takes a new time to live, for gauges that are pushed from now on.
-    pub fn set_ttl(&mut self, ttl: Duration) {
-        self.ttl = ttl;
+    /// Takes another time to live and another bound on tags, for what is pushed from now on.
+    pub fn set_limits(&mut self, ttl: Duration, max_tags: usize) {
+        (self.ttl, self.max_tags) = (ttl, max_tags);
     }
 
     /// A push, as `docs/push.md` has it: the answer, or why all of it is refused.
@@ -90,6 +92,11 @@ impl Intake {
 
     /// Records one metric.
     pub fn record(&mut self, node: &mut Node, now: Now, metric: Metric) -> Result<(), Refusal> {
+        let tags = metric.key.tags().len();
+        if tags > self.max_tags {
+            let text = format!("{tags} tags: at most {} are allowed (max-tags)", self.max_tags);
+            return Err(Refusal { reason: "tags", text });
+        }
         let id = node.declare(metric.key)?;
         let gauge = match metric.value {
             Pushed::Count(amount) => {
@@ -344,6 +351,20 @@ mod tests {
             "broker.x: \"broker.x\": names that begin with broker. are the service's own (and 1 more)"
         );
         assert!(intake.take(&mut node, at(0), json!({ "version": 9 })).is_err());
+    }
+
+    #[test]
+    fn tags_are_as_many_as_the_setting_allows() {
+        let (mut node, mut intake) = (node(100), Intake::new(TTL));
+        intake.set_limits(TTL, 1);
+        let tagged = |tags: Value| json!([{ "name": "a", "type": "counter", "value": 1, "tags": tags }]);
+        assert!(intake.take(&mut node, at(0), push("h", 1, tagged(json!({ "a": "1" })))).is_ok());
+        let error =
+            intake.take(&mut node, at(0), push("h", 2, tagged(json!({ "a": "1", "b": "2" })))).unwrap_err();
+        assert_eq!(
+            (error.reason, error.text.as_str()),
+            ("tags", "a: 2 tags: at most 1 are allowed (max-tags)")
+        );
     }
 
     #[test]

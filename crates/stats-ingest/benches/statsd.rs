@@ -5,6 +5,9 @@
 //! the same, and nothing may be lost. At rest: datagrams wait in the socket, and what is timed is taking them out; no
 //! wake-up and no other processor is in it, so this is the lowest floor there can be.
 
+mod brubeck;
+
+use brubeck::Brubeck;
 use nix::poll::{PollFd, PollFlags, poll};
 use nix::sys::socket::{MsgFlags, MultiHeaders, recvmmsg};
 use stats_core::Amount;
@@ -276,6 +279,22 @@ fn from_memory(datagrams: &[Vec<u8>]) -> f64 {
     best
 }
 
+/// CPU nanoseconds of a datagram in brubeck, if it is to be had.
+fn used_by_brubeck(datagrams: &[Vec<u8>], rate: f64) -> Option<f64> {
+    let mut all: Vec<f64> = (0..PAIRS)
+        .map_while(|_| {
+            let brubeck = Brubeck::start()?;
+            let before = brubeck.cpu_ns();
+            let (sent, _) = send(brubeck.to, datagrams, rate);
+            std::thread::sleep(Duration::from_millis(50));
+            let ns = brubeck.cpu_ns() - before;
+            Some(ns as f64 / sent.saturating_sub(brubeck.dropped()).max(1) as f64)
+        })
+        .collect();
+    all.sort_by(f64::total_cmp);
+    all.get(all.len() / 2).copied()
+}
+
 /// The median of a few pairs.
 fn beside_the_floor(datagrams: &[Vec<u8>], rate: f64) -> (f64, f64, Used) {
     let mut pairs: Vec<(f64, f64, Used)> = (0..PAIRS)
@@ -309,6 +328,10 @@ fn main() {
             used.sent as f64 / seconds,
             100.0 * used.lost as f64 / used.sent as f64,
         );
+        if let Some(ns) = used_by_brubeck(&counters, f64::INFINITY) {
+            let ratio = ns / used.cpu_ns_a_datagram;
+            println!("  brubeck, flat out: {:.0} ns of CPU a metric: x {ratio:.2} of ours", ns / each);
+        }
         for rate in PACES {
             let (ratio, floor, used) = beside_the_floor(&counters, rate);
             println!(

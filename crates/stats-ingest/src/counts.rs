@@ -29,7 +29,8 @@ pub struct Counts {
     pub service_checks: u64,
     /// Datagrams that were longer than what is received: their last line is lost.
     pub truncated: u64,
-    /// Datagrams that the kernel dropped because the socket's queue was full.
+    /// Datagrams that the kernel dropped because the socket's queue was full, or that were still waiting in a flood when
+    /// the listener had to end.
     pub dropped: u64,
     /// Tags without a value: their lines count, without them.
     pub tags_dropped: u64,

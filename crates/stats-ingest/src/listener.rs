@@ -259,11 +259,12 @@ fn work(
 ) {
     let sources = std::iter::once(shared.wake.as_fd()).chain(sockets.iter().map(AsFd::as_fd));
     let mut ready: Vec<PollFd<'_>> = sources.map(|fd| PollFd::new(fd, PollFlags::POLLIN)).collect();
+    // What was sent before the end is taken, as far as there is time.
+    let mut deadline: Option<Instant> = None;
     loop {
-        // What was sent before the end is taken, as far as there is time.
-        let deadline = shared.stop.load(Ordering::Acquire).then(|| Instant::now() + DRAIN_MAX);
+        let last = shared.stop.load(Ordering::Acquire);
         hand_over_if_wanted(shard, shared);
-        if deadline.is_none() {
+        if !last {
             match poll(&mut ready, PollTimeout::NONE) {
                 Ok(_) => {}
                 Err(Errno::EINTR) => continue,
@@ -276,34 +277,37 @@ fn work(
         }
         shard.set_time(u32::try_from(started.elapsed().as_secs()).unwrap_or(u32::MAX));
         for ((socket, receiver), ready) in sockets.iter().zip(&mut *receivers).zip(&ready[1..]) {
-            if ready.any() != Some(true) && deadline.is_none() {
+            if ready.any() != Some(true) && !last {
                 continue;
             }
             for _ in 0..BATCHES {
-                // What has been received is taken to the end.
+                let mut late = 0;
                 let take = |datagram: &[u8]| {
+                    if shared.stop.load(Ordering::Relaxed)
+                        && Instant::now() > *deadline.get_or_insert_with(|| Instant::now() + DRAIN_MAX)
+                    {
+                        late += 1;
+                        return;
+                    }
                     shard.receive(datagram);
                     hand_over_if_wanted(shard, shared);
                 };
-                match receiver.receive(socket, buffers, take) {
+                let full = match receiver.receive(socket, buffers, take) {
                     Ok(received) => {
-                        shard.note(received.truncated, received.dropped);
-                        if received.datagrams < BATCH {
-                            break;
-                        }
+                        shard.note(received.truncated, received.dropped + late);
+                        received.datagrams == BATCH
                     }
                     Err(_) => {
                         std::thread::sleep(AFTER_ERROR);
-                        break;
+                        false
                     }
-                }
-                let late = deadline.is_some_and(|deadline| Instant::now() > deadline);
-                if late || (deadline.is_none() && shared.stop.load(Ordering::Acquire)) {
+                };
+                if !full || late > 0 || (!last && shared.stop.load(Ordering::Acquire)) {
                     break;
                 }
             }
         }
-        if deadline.is_some() {
+        if last {
             return;
         }
     }
@@ -311,8 +315,12 @@ fn work(
 
 fn hand_over_if_wanted(shard: &mut Shard, shared: &Shared) {
     if shared.wanted.load(Ordering::Relaxed) && shared.wanted.swap(false, Ordering::Acquire) {
-        let hand_over = shard.hand_over();
-        *shared.handed() = Some(hand_over);
-        shared.filled.notify_one();
+        // What was asked for before and came too late is still there: whoever takes it asks again.
+        let empty = shared.handed().is_none();
+        if empty {
+            let hand_over = shard.hand_over();
+            *shared.handed() = Some(hand_over);
+            shared.filled.notify_one();
+        }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use crate::ledger::{Held, Ledger};
+use crate::ledger::{Held, Ledger, ReaderId};
 use crate::names::{Mark, Names, Owner, Sure};
 
 /// Who has an account: a thread of the broker by its tid, a process by its pid.
@@ -41,9 +41,14 @@ impl Accounts {
         &mut self.accounts.entry(who).or_default().held
     }
 
-    /// What all have earned and is not credited yet.
-    pub(crate) fn enter(&mut self) -> crate::ledger::ReaderId {
+    /// A reader comes, for whom all begins now.
+    pub(crate) fn enter(&mut self) -> ReaderId {
         self.ledger.enter(self.accounts.values_mut().map(|account| &mut account.held))
+    }
+
+    /// A reader goes.
+    pub(crate) fn leave(&mut self, reader: ReaderId) {
+        self.ledger.leave(reader, self.accounts.values_mut().map(|account| &mut account.held));
     }
 
     /// Somebody is seen under a mark. Who is certain does not become another.
@@ -135,7 +140,6 @@ impl Accounts {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ledger::ReaderId;
     use crate::names::{AsOf, Name};
 
     const LONG: &str = "resource-status-x";

@@ -54,8 +54,9 @@ impl Ledger {
     }
 
     /// A reader goes.
-    pub(crate) fn leave(&mut self, reader: ReaderId) {
+    pub(crate) fn leave<'a>(&mut self, reader: ReaderId, held: impl Iterator<Item = &'a mut Held>) {
         self.bases.remove(&reader);
+        held.for_each(|held| held.before.retain(|(of, _)| *of != reader));
     }
 
     /// Moves what has been held to its name.
@@ -108,12 +109,15 @@ mod tests {
         let first = ledger.enter(std::iter::once(&mut account));
         account.totals.wakeups += 5;
         let second = ledger.enter(std::iter::once(&mut account));
+        let gone = ledger.enter(std::iter::once(&mut account));
+        ledger.leave(gone, std::iter::once(&mut account));
+        assert_eq!(account.before.len(), 2, "nothing is kept for who has gone");
         account.totals.wakeups += 2;
         ledger.credit(&owner, &mut account, false, 0);
         assert_eq!((seen(&ledger, first), seen(&ledger, second)), (vec![("a", 7)], vec![("a", 2)]));
         // Nothing is held any more: the next goes on from there.
         account.totals.wakeups += 1;
-        ledger.leave(first);
+        ledger.leave(first, std::iter::once(&mut account));
         let third = ledger.enter(std::iter::once(&mut account));
         ledger.credit(&owner, &mut account, false, 0);
         assert_eq!((seen(&ledger, second), seen(&ledger, third)), (vec![("a", 3)], vec![("a", 0)]));

@@ -247,7 +247,7 @@ impl Drop for Probe {
     fn drop(&mut self) {
         self.stop();
         if let Some((registry, reader)) = &self.registry {
-            lock(registry).accounts.ledger.leave(*reader);
+            lock(registry).accounts.leave(*reader);
         }
     }
 }

@@ -116,10 +116,11 @@ fn reactors_turn_on_while_the_hook_comes_and_goes() {
             scope.spawn(move || {
                 // SAFETY: a reactor of the stand-in, used by this thread alone.
                 unsafe {
-                    let reactor = (lib.create)(200_000, None, std::ptr::null_mut());
+                    // Often enough to meet every moment of a cycle, seldom enough to leave it a processor.
+                    let reactor = (lib.create)(1_000_000, None, std::ptr::null_mut());
                     while !stop.load(Relaxed) {
                         assert_eq!((lib.run)(reactor, 2), 0);
-                        assert_eq!((lib.rpc)(50_000), 0);
+                        assert_eq!((lib.rpc)(100_000), 0);
                         counter.fetch_add(1, Relaxed);
                     }
                     (lib.destroy)(reactor);
@@ -132,6 +133,9 @@ fn reactors_turn_on_while_the_hook_comes_and_goes() {
             assert_eq!(probe.status().fallback, None, "cycle {cycle}");
             if cycle % 10 == 0 {
                 probe.sample();
+            }
+            if cycle % 1000 == 999 {
+                eprintln!("{} cycles", cycle + 1);
             }
         }
         let before: Vec<u64> = turned.iter().map(|t| t.load(Relaxed)).collect();

@@ -124,7 +124,7 @@ impl StatsAgg {
             scope.log(Level::Info, &format!("now {config}"));
         }
         self.node.reconfigure(config.period, config.max_series, self.now());
-        self.intake.set_ttl(config.ttl);
+        self.intake.set_limits(config.ttl, config.max_tags);
         if config.history != self.config.history {
             self.node.set_history(config.history);
         }
@@ -286,7 +286,8 @@ impl Module for StatsAgg {
         let mut node = restored.unwrap_or_else(|| Node::new(node_config, now));
         let remembered = left
             .and_then(|(_, left)| Intake::restore(config.ttl, &mut node, now, left).inspect_err(lost).ok());
-        let intake = remembered.unwrap_or_else(|| Intake::new(config.ttl));
+        let mut intake = remembered.unwrap_or_else(|| Intake::new(config.ttl));
+        intake.set_limits(config.ttl, config.max_tags);
 
         let mut agg = StatsAgg {
             own_reactor: own_reactor(scope),

@@ -273,8 +273,8 @@ class Sender:
     def _fail(self, handle: Any, error: OSError) -> None:
         self._error = error
         self._failures += 1
-        # Nobody to take it: normal where the module is not loaded.
-        level = syslog.LOG_DEBUG if error.errno == errno.ENOSYS else syslog.LOG_WARNING
+        # Normal where the module is not loaded, and on a busy machine.
+        level = syslog.LOG_DEBUG if error.errno in (errno.ENOSYS, errno.ETIMEDOUT) else syslog.LOG_WARNING
         self._complain(handle, level, f"metrics not taken: {error}; kept, and sent again")
 
     def _heed(self, handle: Any, receipt: Dict[str, Any]) -> None:
