@@ -46,7 +46,7 @@ pub(crate) struct Arguments {
     /// Only these faults, as a failing run names them: KIND@RANK or KIND@RANK/ROUND for a planned one, RANK.NUMBER for a message's
     #[arg(long, value_name = "FAULT,…", value_delimiter = ',')]
     only: Option<Vec<FaultId>>,
-    /// Tell every event of every run
+    /// Tell every event of every run, before its line
     #[arg(long)]
     pub(crate) trace: bool,
     /// Runs at the same time; without it, as many as there are processors

@@ -16,6 +16,8 @@ const AGE_STEPS: u64 = 16;
 const PATIENCE_PERIODS: u64 = 40;
 /// How long a level has for its batches, at most.
 const SLOT_NS: u64 = 100 * MS;
+/// A subtree of no more ranks has its states checked after every message.
+const SMALL_SUBTREE: u32 = 130;
 /// Batches that one node may hold.
 const HELD_MAX: usize = 2_000;
 
@@ -88,6 +90,11 @@ impl World<'_> {
         }
         self.states_of(rank)?;
         Ok(())
+    }
+
+    /// After every message, where that is cheap: elsewhere at the end of the node's period.
+    pub(crate) fn check_merged(&self, rank: u32) -> Result<(), Violation> {
+        if self.config.shape.subtree(rank) <= SMALL_SUBTREE { self.states_of(rank).map(drop) } else { Ok(()) }
     }
 
     /// The ranks whose states a node counts: each once, each in its subtree, none that has long been gone.

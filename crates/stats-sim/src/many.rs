@@ -77,7 +77,7 @@ fn tell(
     shrunk: Option<&Shrunk>,
 ) -> std::io::Result<()> {
     let mut out = std::io::stdout().lock();
-    if arguments.trace && shrunk.is_none() {
+    if arguments.trace {
         result.trace.iter().try_for_each(|told| writeln!(out, "{told}"))?;
     }
     let Some(violation) = &result.violation else { return writeln!(out, "{}; ok", result.report) };

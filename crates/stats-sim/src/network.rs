@@ -258,6 +258,7 @@ impl World<'_> {
         });
         self.account(to);
         self.account(rank);
+        self.check_merged(to)?;
         self.answer(&letter, outcome);
         if let Some(number) = letter.unloads {
             self.road_taken(to, number)?;
