@@ -102,14 +102,13 @@ impl Coverage {
         change
     }
 
-    /// What to tell upstream: who contributed and who said goodbye, as far as it still holds; and of whom a sender told
-    /// whose states are counted, so that whoever is told of those states knows whose they are.
-    pub(super) fn groups(&self, now: Now, period_ns: u64, is_counted: impl Fn(u32) -> bool) -> Vec<Group> {
+    /// What to tell upstream: who contributed and who said goodbye, as far as it still holds.
+    pub(super) fn groups(&self, now: Now, period_ns: u64) -> Vec<Group> {
         let step_ns = (period_ns / AGE_STEPS).max(MS);
         let mut groups: BTreeMap<(u64, bool), IdSet> = BTreeMap::new();
         for (&rank, event) in &self.events {
             let age_ns = event.age_ns(now);
-            if age_ns <= event.expiry_ns || (!event.closed && is_counted(event.via)) {
+            if age_ns <= event.expiry_ns {
                 let step = age_ns / step_ns * (step_ns / MS);
                 groups.entry((step, event.closed)).or_default().insert(rank);
             }
@@ -173,19 +172,6 @@ mod tests {
     }
 
     #[test]
-    fn who_tells_states_tells_whose_they_are_however_old_the_word_is() {
-        let mut coverage = Coverage::new(8);
-        coverage.report(1, &[group(5000, false, "3")], 6 * S, now(10));
-        assert_eq!(coverage.groups(now(12), 2 * S, |_| false), []);
-        assert_eq!(coverage.groups(now(12), 2 * S, |via| via == 1), [group(7000, false, "3")]);
-        // Above, the older road loses the rank, and its states, though the rank is not covered by this.
-        let mut above = Coverage::new(8);
-        above.report(3, &[group(0, false, "3")], 60 * S, now(0));
-        let change = above.report(2, &[group(7000, false, "3")], 6 * S, now(12));
-        assert_eq!((change.lost, above.status(now(12)).covered.to_string()), (vec![3], String::new()));
-    }
-
-    #[test]
     fn a_rank_is_covered_until_it_expires_or_says_goodbye() {
         let mut coverage = Coverage::new(6);
         coverage.own(0, now(10), 6 * S, false);
@@ -198,7 +184,7 @@ mod tests {
         let said =
             [&status.covered, &status.offline, &status.absent, &status.silent].map(ToString::to_string);
         assert_eq!(said, ["0", "3-5", "2", "1"]);
-        let told = coverage.groups(now(11), 2 * S, |_| false);
+        let told = coverage.groups(now(11), 2 * S);
         assert_eq!(told, [group(1000, false, "0"), group(1000, true, "2"), group(3000, false, "1,4")]);
     }
 }
