@@ -22,6 +22,8 @@ pub(super) struct Event {
     expiry_ns: u64,
     /// Which sender told of it.
     pub(super) via: u32,
+    /// With which of that sender's messages.
+    message: u64,
     closed: bool,
 }
 
@@ -30,6 +32,8 @@ pub(super) struct Event {
 pub(crate) struct Coverage {
     size: u32,
     events: BTreeMap<u32, Event>,
+    /// Messages of each sender.
+    messages: BTreeMap<u32, u64>,
     /// Ranks whose brokers are up; `None` when nobody has said.
     online: Option<IdSet>,
 }
@@ -69,22 +73,26 @@ impl Event {
 
 impl Coverage {
     pub(crate) fn new(size: u32) -> Self {
-        Coverage { size, events: BTreeMap::new(), online: None }
+        Coverage { size, events: BTreeMap::new(), messages: BTreeMap::new(), online: None }
     }
 
     /// This rank itself: it is here, or is about to go.
     pub(super) fn own(&mut self, rank: u32, now: Now, expiry_ns: u64, closed: bool) {
-        self.events.insert(rank, Event { at_ns: signed(now.mono_ns), expiry_ns, via: rank, closed });
+        self.events
+            .insert(rank, Event { at_ns: signed(now.mono_ns), expiry_ns, via: rank, message: 0, closed });
     }
 
     /// What `via` says of the ranks behind it. Ranks beyond the instance's size are the caller's to refuse.
     pub(super) fn report(&mut self, via: u32, groups: &[Group], expiry_ns: u64, now: Now) -> Change {
         let mut change = Change::default();
+        let message = self.messages.entry(via).or_default();
+        *message += 1;
+        let message = *message;
         for group in groups {
             let age_ns = signed(group.age_ms.saturating_mul(MS));
             let at_ns = signed(now.mono_ns).saturating_sub(age_ns);
             for rank in group.ranks.iter() {
-                let event = Event { at_ns, expiry_ns, via, closed: group.closed };
+                let event = Event { at_ns, expiry_ns, via, message, closed: group.closed };
                 match self.events.get_mut(&rank) {
                     Some(known) if known.via != via && known.at_ns > at_ns => change.stale |= !known.closed,
                     Some(known) => {
@@ -102,13 +110,15 @@ impl Coverage {
         change
     }
 
-    /// What to tell upstream: who contributed and who said goodbye, as far as it still holds.
-    pub(super) fn groups(&self, now: Now, period_ns: u64) -> Vec<Group> {
+    /// What to tell upstream: who contributed and who said goodbye, as far as it still holds; and of whom a sender told
+    /// with its last message whose states are counted, so that whoever is told of those states knows whose they are.
+    pub(super) fn groups(&self, now: Now, period_ns: u64, is_counted: impl Fn(u32) -> bool) -> Vec<Group> {
         let step_ns = (period_ns / AGE_STEPS).max(MS);
         let mut groups: BTreeMap<(u64, bool), IdSet> = BTreeMap::new();
         for (&rank, event) in &self.events {
             let age_ns = event.age_ns(now);
-            if age_ns <= event.expiry_ns {
+            let of_last = self.messages.get(&event.via) == Some(&event.message);
+            if age_ns <= event.expiry_ns || (of_last && !event.closed && is_counted(event.via)) {
                 let step = age_ns / step_ns * (step_ns / MS);
                 groups.entry((step, event.closed)).or_default().insert(rank);
             }
@@ -172,6 +182,23 @@ mod tests {
     }
 
     #[test]
+    fn who_tells_states_tells_whose_they_are_however_old_the_word_is() {
+        let mut coverage = Coverage::new(8);
+        coverage.report(1, &[group(5000, false, "3")], 6 * S, now(10));
+        assert_eq!(coverage.groups(now(12), 2 * S, |_| false), []);
+        assert_eq!(coverage.groups(now(12), 2 * S, |via| via == 1), [group(7000, false, "3")]);
+        // The sender itself does not tell it any more.
+        let mut later = coverage.clone();
+        later.report(1, &[group(0, false, "1")], 6 * S, now(12));
+        assert_eq!(later.groups(now(12), 2 * S, |via| via == 1), [group(0, false, "1")]);
+        // Above, the older road loses the rank, and its states, though the rank is not covered by this.
+        let mut above = Coverage::new(8);
+        above.report(3, &[group(0, false, "3")], 60 * S, now(0));
+        let change = above.report(2, &[group(7000, false, "3")], 6 * S, now(12));
+        assert_eq!((change.lost, above.status(now(12)).covered.to_string()), (vec![3], String::new()));
+    }
+
+    #[test]
     fn a_rank_is_covered_until_it_expires_or_says_goodbye() {
         let mut coverage = Coverage::new(6);
         coverage.own(0, now(10), 6 * S, false);
@@ -184,7 +211,7 @@ mod tests {
         let said =
             [&status.covered, &status.offline, &status.absent, &status.silent].map(ToString::to_string);
         assert_eq!(said, ["0", "3-5", "2", "1"]);
-        let told = coverage.groups(now(11), 2 * S);
+        let told = coverage.groups(now(11), 2 * S, |_| false);
         assert_eq!(told, [group(1000, false, "0"), group(1000, true, "2"), group(3000, false, "1,4")]);
     }
 }

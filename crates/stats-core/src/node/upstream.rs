@@ -186,7 +186,8 @@ impl Node {
         let latest = if full { &nobody } else { &self.upstream.latest };
         let sealed = self.upstream.sealed.as_ref();
         let (next, contains) = sealed.map(|batch| batch.contains.without_next(latest)).unwrap_or_default();
-        let coverage: Vec<Group> = self.coverage.groups(now, self.period_ns());
+        let coverage: Vec<Group> =
+            self.coverage.groups(now, self.period_ns(), |via| self.links.contains_key(&via));
         let payload = Regular {
             rank: self.config.rank,
             epoch: self.config.epoch,
