@@ -143,12 +143,9 @@ impl Intake {
 
     /// Whether this push has not been taken before; it is remembered as taken.
     fn is_new(&mut self, id: String, seq: u64) -> bool {
-        if let Some(index) = self.handles.get_index_of(&id) {
-            self.handles.move_index(index, self.handles.len() - 1);
-            let (_, last) = self.handles.last_mut().unwrap_or_else(|| unreachable!("it has just been moved"));
-            let new = seq > *last;
-            *last = seq.max(*last);
-            return new;
+        if let Some(last) = self.handles.shift_remove(&id) {
+            self.handles.insert(id, seq.max(last));
+            return seq > last;
         }
         if self.handles.len() >= HANDLES_MAX {
             self.handles.shift_remove_index(0);

@@ -245,7 +245,7 @@ pub(crate) struct Catalog {
 
 /// This part of a catalog's room is for the service's own series alone.
 const RESERVE: usize = 8;
-/// How many times the free room a source may have: alone, three quarters of all room.
+/// How many times the free room a source may have: alone, three quarters of what is for sources.
 const SHARE: usize = 3;
 
 impl Catalog {
