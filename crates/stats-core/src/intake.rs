@@ -3,7 +3,7 @@
 use crate::amount::Amount;
 use crate::node::Node;
 use crate::push::{Metric, Push, Pushed, Refusal, name_of};
-use crate::schedule::Now;
+use crate::schedule::{Now, nanos};
 use crate::series::{Key, Kind, NAME_MAX, PREFIX_TAG, SeriesId, TAGS_MAX, Unit};
 use crate::wire::{DecodeError, Reader, Writer, list};
 use indexmap::IndexMap;
@@ -244,10 +244,6 @@ fn count(node: &mut Node, id: Option<SeriesId>, times: u64) {
     if let Some(id) = id {
         node.add(id, Amount::whole(times.into()));
     }
-}
-
-fn nanos(duration: Duration) -> u64 {
-    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]

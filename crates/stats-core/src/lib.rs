@@ -52,6 +52,7 @@ mod push;
 mod query;
 mod schedule;
 mod series;
+mod shown;
 mod sketch;
 mod steps;
 mod store;

@@ -12,7 +12,7 @@ use crate::amount::Amount;
 use crate::flows::Flows;
 use crate::idset::IdSet;
 use crate::marks::{Ids, Marks};
-use crate::schedule::{Now, Schedule};
+use crate::schedule::{Now, Schedule, nanos};
 use crate::series::{Catalog, SeriesId};
 use crate::store::Store;
 use crate::value::{Peak, States};
@@ -394,10 +394,6 @@ impl Node {
             self.upstream.clear(generation);
         }
     }
-}
-
-fn nanos(duration: Duration) -> u64 {
-    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]

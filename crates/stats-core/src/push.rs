@@ -8,6 +8,7 @@ mod tests;
 use crate::amount::Amount;
 use crate::members::Members;
 use crate::series::{Key, Kind, Refused, Unit, is_reserved, prefix};
+use crate::shown::{short, shown};
 use crate::value::Samples;
 use serde_json::{Map, Value};
 use std::time::Duration;
@@ -118,17 +119,6 @@ impl Fields<'_> {
             None => Ok(()),
         }
     }
-}
-
-/// So much of a value as an error may show.
-fn shown(value: &Value) -> String {
-    short(&value.to_string())
-}
-
-fn short(text: &str) -> String {
-    const SHOWN: usize = 40;
-    let cut: String = text.chars().take(SHOWN).collect();
-    if cut.len() < text.len() { cut + "…" } else { cut }
 }
 
 /// A whole number, written as one or as its digits.

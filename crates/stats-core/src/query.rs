@@ -2,13 +2,12 @@
 
 use crate::glob::Glob;
 use crate::idset::IdSet;
+use crate::shown::{short, shown};
 use serde_json::Value;
 
 /// Patterns that one question may have, alternatives in braces counted one by one, and the longest.
 const PATTERNS_MAX: usize = 100;
 const PATTERN_MAX: usize = 300;
-/// Characters of a wrong value that an error repeats.
-const SHOWN_MAX: usize = 80;
 const KEYS: &str = "match, by, ranks, since, stream";
 
 /// How an answer is split up.
@@ -79,8 +78,7 @@ impl Query {
                 }
                 ("stream", _) => return bad(format!("stream: expected true or false, got {}", shown(value))),
                 _ => {
-                    let key: String = key.chars().take(SHOWN_MAX).collect();
-                    return bad(format!("{key}: unknown key; allowed: {KEYS}"));
+                    return bad(format!("{}: unknown key; allowed: {KEYS}", short(key)));
                 }
             }
         }
@@ -136,15 +134,6 @@ fn patterns_of(patterns: &[Value]) -> Result<Vec<Glob>, QueryError> {
     let globs = patterns.iter().map(glob).collect::<Result<Vec<_>, _>>()?;
     bounded(globs.iter().map(Glob::alternatives).sum())?;
     Ok(globs)
-}
-
-/// The beginning of what was given instead.
-fn shown(value: &Value) -> String {
-    let text = value.to_string();
-    match text.char_indices().nth(SHOWN_MAX) {
-        Some((end, _)) => format!("{}…", &text[..end]),
-        None => text,
-    }
 }
 
 #[cfg(test)]

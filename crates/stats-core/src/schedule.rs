@@ -28,6 +28,11 @@ pub(crate) struct Schedule {
     pub(crate) max_level: u32,
 }
 
+/// Whole nanoseconds, as many as 64 bits hold.
+pub(crate) fn nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
+
 impl Schedule {
     fn slot_ns(self, period_ns: u64) -> u64 {
         let levels = u64::from(self.max_level) + 1;

@@ -270,7 +270,7 @@ impl StatsAgg {
             self.slice(scope);
         }
         // Nobody may be there to be asked.
-        self.finish_if_whole(scope, number);
+        self.finish_if_whole(number);
     }
 
     /// A slice of work on answers, and a timer for the next one if there is more to do.
@@ -295,7 +295,7 @@ impl StatsAgg {
                     question.parts.insert(rank, steps.into_text());
                 }
             }
-            self.finish_if_whole(scope, number);
+            self.finish_if_whole(number);
         }
     }
 
@@ -369,7 +369,7 @@ impl StatsAgg {
                     Err(_) => drop(gather.unanswered.insert(rank)),
                 }
             }
-            self.finish_if_whole(scope, number);
+            self.finish_if_whole(number);
         }
     }
 
@@ -390,11 +390,11 @@ impl StatsAgg {
             }
             Err(_) => drop(gather.unanswered.insert(rank)),
         }
-        self.finish_if_whole(scope, number);
+        self.finish_if_whole(number);
         self.gather_more(scope);
     }
 
-    fn finish_if_whole(&mut self, _scope: &Scope<Self>, number: u64) {
+    fn finish_if_whole(&mut self, number: u64) {
         let whole = self.questions.under_way.get(&number).is_some_and(Question::is_whole);
         let Some(question) = whole.then(|| self.questions.under_way.remove(&number)).flatten() else {
             return;
