@@ -21,6 +21,7 @@ struct OwnIds {
     doubted: SeriesId,
     gauges_overflow: SeriesId,
     sent_bytes: SeriesId,
+    ended: SeriesId,
     panics: SeriesId,
     untimed: SeriesId,
     streams: SeriesId,
@@ -148,6 +149,7 @@ impl Measure {
             (ids.doubted, now.doubted, before.doubted),
             (ids.gauges_overflow, now.states_overflow, before.states_overflow),
             (ids.sent_bytes, now.sent_bytes, before.sent_bytes),
+            (ids.ended, now.ended, before.ended),
             (ids.panics, panics, std::mem::replace(&mut self.panics, panics)),
             (ids.untimed, untimed, std::mem::replace(&mut self.untimed, untimed)),
         ];
@@ -171,6 +173,7 @@ fn own_ids(node: &mut Node) -> Result<OwnIds, Refused> {
         doubted: id("batches_doubted", Unit::None)?,
         gauges_overflow: id("gauges_overflow", Unit::None)?,
         sent_bytes: id("sent_bytes", Unit::Bytes)?,
+        ended: id("series_ended", Unit::None)?,
         panics: id("panics", Unit::None)?,
         untimed: id("untimed_waits", Unit::None)?,
         streams,
