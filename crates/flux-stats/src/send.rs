@@ -3,8 +3,8 @@
 use clap::{Args, ValueEnum};
 use flux::{Client, Node, Payload};
 use serde_json::{Map, Value, json};
-use stats_core::{Metric, PUSH_METRICS_MAX, PUSH_VERSION, Pushed};
-use stats_ingest::{Change, Delta, HandOver, Limits, Shard};
+use stats_core::{Metric, PUSH_METRICS_MAX, PUSH_VERSION};
+use stats_ingest::{HandOver, Limits, Pushing, Shard};
 use std::io::{BufRead, BufReader};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
@@ -216,8 +216,7 @@ fn send_lines(input: impl BufRead + Send + 'static, sender: &mut impl Push) -> R
 /// What was handed over so far.
 #[derive(Default)]
 struct Adding {
-    /// By the shard's number.
-    keys: Vec<Option<stats_core::Key>>,
+    pushing: Pushing,
     lines: u64,
     bad: u64,
     refused: u64,
@@ -232,35 +231,14 @@ impl Adding {
         if let Some(bad) = hand_over.last_bad {
             self.last_bad = format!("{:?} ({})", bad.text, bad.bad.name());
         }
-        let mut metrics: Vec<Value> =
-            hand_over.changes.into_iter().filter_map(|change| self.metric(change)).collect();
+        let metrics = self.pushing.metrics(hand_over.changes);
+        let mut metrics: Vec<Value> = metrics.iter().map(Metric::to_json).collect();
         while !metrics.is_empty() {
             let rest = metrics.split_off(metrics.len().min(PUSH_METRICS_MAX));
             sender.push(metrics)?;
             metrics = rest;
         }
         Ok(())
-    }
-
-    fn metric(&mut self, change: Change) -> Option<Value> {
-        let number = change.number as usize;
-        if self.keys.len() <= number {
-            self.keys.resize_with(number + 1, || None);
-        }
-        if change.key.is_some() {
-            self.keys[number] = change.key;
-        }
-        let value = match change.delta {
-            Delta::Count(amount) => Pushed::Count(amount),
-            Delta::Gauge(amount) => Pushed::Set(amount),
-            Delta::Samples(samples) => Pushed::Samples(samples),
-            Delta::Members(members) => Pushed::Members(members),
-            Delta::Gone => {
-                self.keys[number] = None;
-                return None;
-            }
-        };
-        Some(Metric { key: self.keys[number].clone()?, value, ttl: None }.to_json())
     }
 
     fn end(self) -> Result<String, Error> {
