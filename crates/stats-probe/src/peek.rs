@@ -116,12 +116,12 @@ fn read(remote: &RemoteTable) -> Peek {
 
 fn read_slot(pid: u32, slot: &Slot, generation: u32, scale: u64, use_counter: bool) -> PeekThread {
     let tid = slot.tid.load(Acquire);
-    let stat = ThreadFiles::open(pid, tid).and_then(|f| f.read());
+    let stat = ThreadFiles::open(pid, tid).and_then(|f| f.read().ok()?);
     let snapshot = slot.read();
     // Read after the snapshot: the state has lasted until at least now.
     let now = clock::ticks(use_counter);
     let ns = |ticks: u64| clock::to_ns(ticks as i64, scale).max(0) as u64;
-    let known = slot.claimed.load(Acquire) != 0 && generation & 1 == 1 && snapshot.generation == generation;
+    let known = slot.is_known() && generation & 1 == 1 && snapshot.generation == generation;
     let state = match (known, snapshot.state, &stat) {
         (_, _, None) => State::Gone,
         (true, SLEEPING, _) => State::Sleeping,
@@ -135,6 +135,8 @@ fn read_slot(pid: u32, slot: &Slot, generation: u32, scale: u64, use_counter: bo
     for (index, count) in slot.histogram.iter().enumerate().filter(|_| known) {
         histogram.add(index, u64::from(count.load(Relaxed)));
     }
+    // Until then there is what the slot's last owner has left.
+    let of_this_thread = |number: u64| if known { number } else { 0 };
     let in_turn = matches!(state, State::Working | State::Blocked);
     PeekThread {
         tid,
@@ -143,13 +145,13 @@ fn read_slot(pid: u32, slot: &Slot, generation: u32, scale: u64, use_counter: bo
         state,
         state_for_ns: known.then(|| ns(now.wrapping_sub(snapshot.since))),
         turn_for_ns: in_turn.then(|| ns(now.wrapping_sub(slot.turn_start(&snapshot)))),
-        wakeups: if known { snapshot.wakeups } else { 0 },
+        wakeups: of_this_thread(snapshot.wakeups),
         work_ns: ns(work),
         sleep_ns: ns(sleep),
         blocked_ns: ns(blocked),
-        blocked_calls: slot.blocked_calls.load(Relaxed),
-        longest_blocked_ns: ns(slot.longest_blocked.load(Relaxed)),
-        longest_work_ns: ns(snapshot.longest),
+        blocked_calls: of_this_thread(slot.blocked_calls.load(Relaxed)),
+        longest_blocked_ns: ns(of_this_thread(slot.longest_blocked.load(Relaxed))),
+        longest_work_ns: ns(of_this_thread(snapshot.longest)),
         work: histogram,
         stat,
         consistent: snapshot.consistent,
@@ -159,5 +161,5 @@ fn read_slot(pid: u32, slot: &Slot, generation: u32, scale: u64, use_counter: bo
 /// The threads of a process without any table, from /proc alone: name and what the kernel counted.
 pub fn threads_of_process(pid: u32) -> Vec<(i32, ThreadStat)> {
     let tids = proc::thread_ids(pid).into_iter();
-    tids.filter_map(|tid| Some((tid, ThreadFiles::open(pid, tid)?.read()?))).collect()
+    tids.filter_map(|tid| Some((tid, ThreadFiles::open(pid, tid)?.read().ok()??))).collect()
 }

@@ -1,14 +1,14 @@
 //! The slot table: what the hook writes and everybody else reads.
 //!
 //! One mapping, readable from outside the process, of a header and a fixed number of slots, one slot a
-//! thread. All fields are little- or big-endian as the machine is; offsets in bytes; layout version 2.
+//! thread. All fields are little- or big-endian as the machine is; offsets in bytes; layout version 3.
 //!
 //! Header (4096 bytes, the rest of it zero):
 //!
 //! | offset | type | what |
 //! |---|---|---|
 //! | 0 | u64 | magic, the bytes `FLUXSLOT` |
-//! | 8 | u32 | layout version: 2 |
+//! | 8 | u32 | layout version: 3 |
 //! | 12 | u32 | size of the header |
 //! | 16 | u32 | size of a slot |
 //! | 20 | u32 | number of slots |
@@ -21,7 +21,7 @@
 //! | 56 | u64 | CLOCK_MONOTONIC nanoseconds of the last sample taken inside the process |
 //! | 64 | u64 | threads that found no free slot |
 //!
-//! Slot (3904 bytes = 61 cache lines; an odd number, so that hot lines spread over the cache's sets):
+//! Slot (7488 bytes = 117 cache lines; an odd number, so that hot lines spread over the cache's sets):
 //!
 //! | offset | type | what |
 //! |---|---|---|
@@ -34,7 +34,7 @@
 //! | 48 | u64 | longest work of one turn, ticks |
 //! | 56 | u64 | ticks at the end of that turn |
 //! | 64 | i32 | tid, 0: slot is free |
-//! | 68 | u32 | 1: its thread has come by; 0: made by a sampler, nothing known yet |
+//! | 68 | u32 | 1: its thread has come by; 0: made by a sampler, nothing known yet; 2, 3: for a moment, being taken, being given back |
 //! | 72 | u32 | depth of nested reactor runs (owner only) |
 //! | 76 | u32 | reserved |
 //! | 80 | u64 | work done earlier in this turn, if the state says split |
@@ -47,7 +47,7 @@
 //! | 144 | u64 | ticks at its end |
 //! | 152 | u64 | ticks at the begin of the one that is running, else 0 |
 //! | 160 | [u8; 160] | name of its module, whole, NUL-terminated; written by the sampler, empty until it is known |
-//! | 320 | [u32; 896] | histogram of work per wakeup ([`crate::histogram`]); wraps |
+//! | 320 | [u32; 1792] | histogram of work per wakeup ([`crate::histogram`]); wraps |
 //!
 //! State: 1 working, 2 sleeping, 3 blocked (low two bits), plus 4 inside a nested reactor run, 8 split (this
 //! turn has had a nested wait), 16 unnamed (the name is still the one inherited from the broker). All that
@@ -66,11 +66,20 @@ use crate::clock;
 use crate::histogram::{BUCKETS, bucket};
 
 pub(crate) const MAGIC: u64 = u64::from_ne_bytes(*b"FLUXSLOT");
-pub(crate) const VERSION: u32 = 2;
+pub(crate) const VERSION: u32 = 3;
 /// Bytes that a slot has for the name of a module, NUL included; a longer one is cut.
 const MODULE_BYTES: usize = 160;
 /// Slots in the table. A broker has some 25 threads; a slot of a dead thread is free after a sample.
 pub(crate) const SLOTS: usize = 128;
+
+/// Whose a slot is that has a tid: a sampler has made it for a thread that has not come by yet.
+const MADE: u32 = 0;
+/// Its thread writes it.
+const KNOWN: u32 = 1;
+/// Its thread is about to write it.
+const TAKEN: u32 = 2;
+/// The sampler that made it is giving it back.
+const RETURNED: u32 = 3;
 
 /// The low bits of a state.
 pub(crate) const WORKING: u32 = 1;
@@ -125,7 +134,7 @@ pub(crate) struct Hot {
 pub(crate) struct Slot {
     hot: Hot,
     pub(crate) tid: AtomicI32,
-    pub(crate) claimed: AtomicU32,
+    claimed: AtomicU32,
     pub(crate) depth: AtomicU32,
     _reserved0: AtomicU32,
     turn_work: AtomicU64,
@@ -169,14 +178,14 @@ impl std::fmt::Debug for Table {
 }
 
 const _: () = {
-    assert!(size_of::<Header>() == 4096 && size_of::<Slot>() == 61 * 64);
+    assert!(size_of::<Header>() == 4096 && size_of::<Slot>() == 117 * 64);
     assert!(offset_of!(Header, start_time) == 32 && offset_of!(Header, generation) == 40);
     assert!(offset_of!(Header, scale) == 48 && offset_of!(Header, overflow) == 64);
     assert!(size_of::<Hot>() == 64 && offset_of!(Hot, longest_at) == 56 && offset_of!(Hot, since) == 8);
     assert!(offset_of!(Slot, tid) == 64 && offset_of!(Slot, turn_work) == 80);
     assert!(offset_of!(Slot, known_since) == 96 && offset_of!(Slot, name) == 112);
     assert!(offset_of!(Slot, blocked_calls) == 128 && offset_of!(Slot, histogram) == 320);
-    assert!(offset_of!(Table, slots) == 4096 && size_of::<Table>() >= 4096 + SLOTS * 61 * 64);
+    assert!(offset_of!(Table, slots) == 4096 && size_of::<Table>() >= 4096 + SLOTS * 117 * 64);
 };
 
 /// A consistent copy of a slot's first line.
@@ -288,6 +297,11 @@ impl Slot {
         self.end(head, head as u32 & !FLAGS | WORKING);
     }
 
+    /// In the outermost wait.
+    pub(crate) fn is_sleeping(&self) -> bool {
+        self.low() & BASE == SLEEPING
+    }
+
     /// From plain work through a wait that does not wait (time-out 0) to plain work: a turn is complete,
     /// and a wakeup. The thread does not sleep, so looking for events is counted as work of the next turn.
     #[inline(always)]
@@ -387,16 +401,42 @@ impl Slot {
         for cell in &self.histogram {
             cell.store(0, Relaxed);
         }
-        self.claimed.store(1, Release);
+        self.claimed.store(KNOWN, Release);
     }
 
-    /// Gives the slot of a dead thread back. Nobody writes to it any more.
+    /// Gives a free slot to a thread, which has not claimed it yet.
+    fn take(&self, tid: i32) -> bool {
+        self.tid.compare_exchange(0, tid, AcqRel, Relaxed).is_ok()
+    }
+
+    /// Its thread has come by.
+    pub(crate) fn is_known(&self) -> bool {
+        self.claimed.load(Acquire) == KNOWN
+    }
+
+    /// For its thread: it is the thread's from now on, unless a sampler is giving it back. One that is taken already
+    /// was, by this thread, which could not note it.
+    fn claim(&self) -> bool {
+        matches!(self.claimed.compare_exchange(MADE, TAKEN, AcqRel, Acquire), Ok(_) | Err(TAKEN))
+    }
+
+    /// For a sampler: gives a slot back that was made for a thread, unless that has come by.
+    pub(crate) fn give_back(&self) -> bool {
+        let made = self.claimed.compare_exchange(MADE, RETURNED, AcqRel, Relaxed).is_ok();
+        if made {
+            self.free();
+        }
+        made
+    }
+
+    /// Gives the slot of a dead thread back. Nobody writes to it any more. Whoever takes it before the last store cannot
+    /// claim it, and looks for another.
     pub(crate) fn free(&self) {
         self.end(self.head(), 0);
-        self.claimed.store(0, Relaxed);
         self.depth.store(0, Relaxed);
         self.set_module("");
         self.tid.store(0, Release);
+        self.claimed.store(MADE, Release);
     }
 
     /// All of the first line, of one moment.
@@ -483,14 +523,22 @@ impl Snapshot {
 
 impl Table {
     /// For a thread that comes by for the first time: the slot that a sampler has made for it, or a free
-    /// one. A slot of its tid that is claimed already is that of a dead thread whose tid was given again.
+    /// one. A slot of its tid that is known already is that of a dead thread whose tid was given again.
     pub(crate) fn slot_for_owner(&self, tid: i32) -> Option<&Slot> {
-        let made = |s: &&Slot| s.tid.load(Acquire) == tid && s.claimed.load(Acquire) == 0;
-        self.slots.iter().find(made).or_else(|| self.take_free(tid))
+        let made = |s: &&Slot| s.tid.load(Acquire) == tid && s.claim();
+        let free = |s: &&Slot| {
+            s.take(tid) && (s.claim() || {
+                // Not a plain store: it may be somebody else's meanwhile.
+                let _ = s.tid.compare_exchange(tid, 0, AcqRel, Relaxed);
+                false
+            })
+        };
+        self.slots.iter().find(made).or_else(|| self.slots.iter().find(free))
     }
 
-    pub(crate) fn take_free(&self, tid: i32) -> Option<&Slot> {
-        self.slots.iter().find(|s| s.tid.compare_exchange(0, tid, AcqRel, Relaxed).is_ok())
+    /// For a sampler: makes a slot for a thread that has not come by yet.
+    pub(crate) fn make_slot(&self, tid: i32) -> Option<usize> {
+        self.slots.iter().position(|s| s.take(tid))
     }
 }
 

@@ -94,7 +94,7 @@ fn a_writer_stopped_midway_does_not_hang_the_reader() {
 fn a_full_table_gives_no_slot_and_a_freed_one_is_used_again() {
     let t = table();
     for tid in 1..=SLOTS as i32 {
-        assert!(t.take_free(tid).is_some());
+        assert!(t.make_slot(tid).is_some());
     }
     assert!(t.slot_for_owner(9999).is_none());
     let seven = t.slot_for_owner(7).unwrap();
@@ -102,4 +102,46 @@ fn a_full_table_gives_no_slot_and_a_freed_one_is_used_again() {
     assert!(t.slot_for_owner(7).is_none());
     seven.free();
     assert_eq!(t.slot_for_owner(9999).unwrap().tid.load(Relaxed), 9999);
+}
+
+/// A sampler makes slots for threads and gives those back that are not needed, while the threads come by themselves: no
+/// slot ever has two owners, and none is lost.
+#[test]
+fn a_slot_is_given_back_or_claimed_and_never_both() {
+    use std::sync::atomic::AtomicBool;
+    const THREADS: i32 = 4;
+    const ROUNDS: u64 = 3000;
+    let t = table();
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let come = |tid| {
+            let t = &t;
+            move || {
+                for round in 1..=ROUNDS {
+                    let slot = t.slot_for_owner(tid).unwrap();
+                    slot.become_known(1, 0);
+                    for turn in 1..=3 {
+                        slot.work_to_work(turn, SCALE_ONE);
+                    }
+                    // Nobody else has written it.
+                    assert_eq!((slot.tid.load(Relaxed), slot.read().wakeups), (tid, 3), "round {round}");
+                    slot.free();
+                }
+            }
+        };
+        let threads: Vec<_> = (1..=THREADS).map(|tid| scope.spawn(come(tid))).collect();
+        let sampler = scope.spawn(|| {
+            while !over.load(Relaxed) {
+                let made: Vec<_> = (1..=THREADS).filter_map(|tid| t.make_slot(tid)).collect();
+                std::thread::yield_now();
+                for index in made {
+                    t.slots[index].give_back();
+                }
+            }
+        });
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+        over.store(true, Relaxed);
+        sampler.join().unwrap();
+    });
+    assert!(t.slots.iter().all(|slot| slot.tid.load(Relaxed) == 0), "{t:?}");
 }
