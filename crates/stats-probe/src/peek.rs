@@ -103,7 +103,7 @@ fn read(remote: &RemoteTable) -> Peek {
     let sampled_ns = header.sampled_ns.load(Relaxed);
     let scale = header.scale.load(Relaxed);
     let use_counter = header.use_counter.load(Relaxed) == 1;
-    let taken = table.slots.iter().filter(|s| s.tid.load(Acquire) != 0);
+    let taken = table.slots.iter().filter(|s| s.tid() != 0);
     Peek {
         pid,
         active: generation & 1 == 1,
@@ -115,7 +115,7 @@ fn read(remote: &RemoteTable) -> Peek {
 }
 
 fn read_slot(pid: u32, slot: &Slot, generation: u32, scale: u64, use_counter: bool) -> PeekThread {
-    let tid = slot.tid.load(Acquire);
+    let tid = slot.tid();
     let stat = ThreadFiles::open(pid, tid).and_then(|f| f.read().ok()?);
     let snapshot = slot.read();
     // Read after the snapshot: the state has lasted until at least now.

@@ -161,7 +161,7 @@ impl Registry {
 
     fn taken_slots(&self) -> Vec<(usize, i32)> {
         let slots = self.table.map_or(&[][..], |(t, _)| &t.slots[..]);
-        let tids = slots.iter().map(|s| s.tid.load(Acquire)).enumerate();
+        let tids = slots.iter().map(|s| s.tid()).enumerate();
         tids.filter(|(_, tid)| *tid != 0).collect()
     }
 
@@ -251,7 +251,7 @@ impl Registry {
             let Some(table) = self.processes.get(pid).and_then(|p| p.table.as_ref()) else { continue };
             if thread.slot.is_none() {
                 let slots = table.table().slots.iter().enumerate();
-                let own = slots.filter(|(_, s)| s.tid.load(Acquire) == *tid && s.is_known());
+                let own = slots.filter(|(_, s)| s.tid() == *tid && s.is_known());
                 if let Some((index, _)) = own.max_by_key(|(_, s)| s.known_since.load(Relaxed)) {
                     thread.take_slot(index);
                 }

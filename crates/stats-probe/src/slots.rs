@@ -34,7 +34,7 @@
 //! | 48 | u64 | longest work of one turn, ticks |
 //! | 56 | u64 | ticks at the end of that turn |
 //! | 64 | i32 | tid, 0: slot is free |
-//! | 68 | u32 | 1: its thread has come by; 0: made by a sampler, nothing known yet; 2, 3: for a moment, being taken, being given back |
+//! | 68 | u32 | 1: its thread has come by; 0: made by a sampler, nothing known yet; 2, 3: for a moment, being taken, being given back. Written together with the tid, as one word |
 //! | 72 | u32 | depth of nested reactor runs (owner only) |
 //! | 76 | u32 | reserved |
 //! | 80 | u64 | work done earlier in this turn, if the state says split |
@@ -60,7 +60,7 @@
 //! when the turn ends: what the reader added was never written.
 
 use std::mem::{offset_of, size_of};
-use std::sync::atomic::{AtomicI32, AtomicU8, AtomicU32, AtomicU64, Ordering::*, fence};
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering::*, fence};
 
 use crate::clock;
 use crate::histogram::{BUCKETS, bucket};
@@ -80,6 +80,19 @@ const KNOWN: u32 = 1;
 const TAKEN: u32 = 2;
 /// The sampler that made it is giving it back.
 const RETURNED: u32 = 3;
+/// Nobody's.
+const FREE: u64 = owner(0, MADE);
+
+/// One word, so that a claim is of a thread's slot and never of what has become another's.
+const fn owner(tid: i32, claim: u32) -> u64 {
+    let ([a, b, c, d], [e, f, g, h]) = (tid.to_ne_bytes(), claim.to_ne_bytes());
+    u64::from_ne_bytes([a, b, c, d, e, f, g, h])
+}
+
+fn tid_and_claim(owner: u64) -> (i32, u32) {
+    let [a, b, c, d, e, f, g, h] = owner.to_ne_bytes();
+    (i32::from_ne_bytes([a, b, c, d]), u32::from_ne_bytes([e, f, g, h]))
+}
 
 /// The low bits of a state.
 pub(crate) const WORKING: u32 = 1;
@@ -133,8 +146,8 @@ pub(crate) struct Hot {
 #[repr(C, align(64))]
 pub(crate) struct Slot {
     hot: Hot,
-    pub(crate) tid: AtomicI32,
-    claimed: AtomicU32,
+    /// Tid and whose it is: see [`owner`].
+    owner: AtomicU64,
     pub(crate) depth: AtomicU32,
     _reserved0: AtomicU32,
     turn_work: AtomicU64,
@@ -172,7 +185,7 @@ unsafe fn zeroed<T>() -> Box<T> {
 
 impl std::fmt::Debug for Table {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let taken = self.slots.iter().filter(|s| s.tid.load(Relaxed) != 0).count();
+        let taken = self.slots.iter().filter(|s| s.tid() != 0).count();
         write!(f, "Table({taken} of {SLOTS} slots)")
     }
 }
@@ -182,7 +195,7 @@ const _: () = {
     assert!(offset_of!(Header, start_time) == 32 && offset_of!(Header, generation) == 40);
     assert!(offset_of!(Header, scale) == 48 && offset_of!(Header, overflow) == 64);
     assert!(size_of::<Hot>() == 64 && offset_of!(Hot, longest_at) == 56 && offset_of!(Hot, since) == 8);
-    assert!(offset_of!(Slot, tid) == 64 && offset_of!(Slot, turn_work) == 80);
+    assert!(offset_of!(Slot, owner) == 64 && offset_of!(Slot, depth) == 72 && offset_of!(Slot, turn_work) == 80);
     assert!(offset_of!(Slot, known_since) == 96 && offset_of!(Slot, name) == 112);
     assert!(offset_of!(Slot, blocked_calls) == 128 && offset_of!(Slot, histogram) == 320);
     assert!(offset_of!(Table, slots) == 4096 && size_of::<Table>() >= 4096 + SLOTS * 117 * 64);
@@ -401,42 +414,40 @@ impl Slot {
         for cell in &self.histogram {
             cell.store(0, Relaxed);
         }
-        self.claimed.store(KNOWN, Release);
+        self.owner.store(owner(self.tid(), KNOWN), Release);
     }
 
-    /// Gives a free slot to a thread, which has not claimed it yet.
-    fn take(&self, tid: i32) -> bool {
-        self.tid.compare_exchange(0, tid, AcqRel, Relaxed).is_ok()
+    /// The thread that it belongs to; 0: nobody.
+    pub(crate) fn tid(&self) -> i32 {
+        tid_and_claim(self.owner.load(Acquire)).0
     }
 
     /// Its thread has come by.
     pub(crate) fn is_known(&self) -> bool {
-        self.claimed.load(Acquire) == KNOWN
+        tid_and_claim(self.owner.load(Acquire)).1 == KNOWN
     }
 
-    /// For its thread: it is the thread's from now on, unless a sampler is giving it back. One that is taken already
-    /// was, by this thread, which could not note it.
-    fn claim(&self) -> bool {
-        matches!(self.claimed.compare_exchange(MADE, TAKEN, AcqRel, Acquire), Ok(_) | Err(TAKEN))
+    fn change_owner(&self, from: (i32, u32), to: (i32, u32)) -> bool {
+        let (from, to) = (owner(from.0, from.1), owner(to.0, to.1));
+        self.owner.compare_exchange(from, to, AcqRel, Relaxed).is_ok()
     }
 
     /// For a sampler: gives a slot back that was made for a thread, unless that has come by.
     pub(crate) fn give_back(&self) -> bool {
-        let made = self.claimed.compare_exchange(MADE, RETURNED, AcqRel, Relaxed).is_ok();
+        let tid = self.tid();
+        let made = tid != 0 && self.change_owner((tid, MADE), (tid, RETURNED));
         if made {
             self.free();
         }
         made
     }
 
-    /// Gives the slot of a dead thread back. Nobody writes to it any more. Whoever takes it before the last store cannot
-    /// claim it, and looks for another.
+    /// Gives the slot of a dead thread back. Nobody writes to it any more.
     pub(crate) fn free(&self) {
         self.end(self.head(), 0);
         self.depth.store(0, Relaxed);
         self.set_module("");
-        self.tid.store(0, Release);
-        self.claimed.store(MADE, Release);
+        self.owner.store(FREE, Release);
     }
 
     /// All of the first line, of one moment.
@@ -525,20 +536,19 @@ impl Table {
     /// For a thread that comes by for the first time: the slot that a sampler has made for it, or a free
     /// one. A slot of its tid that is known already is that of a dead thread whose tid was given again.
     pub(crate) fn slot_for_owner(&self, tid: i32) -> Option<&Slot> {
-        let made = |s: &&Slot| s.tid.load(Acquire) == tid && s.claim();
-        let free = |s: &&Slot| {
-            s.take(tid) && (s.claim() || {
-                // Not a plain store: it may be somebody else's meanwhile.
-                let _ = s.tid.compare_exchange(tid, 0, AcqRel, Relaxed);
-                false
-            })
+        let made = |s: &&Slot| match tid_and_claim(s.owner.load(Acquire)) {
+            (of, MADE) if of == tid => s.change_owner((tid, MADE), (tid, TAKEN)),
+            // By this very thread, which then could not note it.
+            (of, TAKEN) => of == tid,
+            _ => false,
         };
+        let free = |s: &&Slot| s.change_owner((0, MADE), (tid, TAKEN));
         self.slots.iter().find(made).or_else(|| self.slots.iter().find(free))
     }
 
     /// For a sampler: makes a slot for a thread that has not come by yet.
     pub(crate) fn make_slot(&self, tid: i32) -> Option<usize> {
-        self.slots.iter().position(|s| s.take(tid))
+        self.slots.iter().position(|s| s.change_owner((0, MADE), (tid, MADE)))
     }
 }
 

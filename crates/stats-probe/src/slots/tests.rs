@@ -101,7 +101,7 @@ fn a_full_table_gives_no_slot_and_a_freed_one_is_used_again() {
     seven.become_known(1, 0);
     assert!(t.slot_for_owner(7).is_none());
     seven.free();
-    assert_eq!(t.slot_for_owner(9999).unwrap().tid.load(Relaxed), 9999);
+    assert_eq!(t.slot_for_owner(9999).unwrap().tid(), 9999);
 }
 
 /// A sampler makes slots for threads and gives those back that are not needed, while the threads come by themselves: no
@@ -109,8 +109,8 @@ fn a_full_table_gives_no_slot_and_a_freed_one_is_used_again() {
 #[test]
 fn a_slot_is_given_back_or_claimed_and_never_both() {
     use std::sync::atomic::AtomicBool;
-    const THREADS: i32 = 4;
-    const ROUNDS: u64 = 3000;
+    const THREADS: i32 = 2;
+    const ROUNDS: u32 = 100_000;
     let t = table();
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -119,12 +119,9 @@ fn a_slot_is_given_back_or_claimed_and_never_both() {
             move || {
                 for round in 1..=ROUNDS {
                     let slot = t.slot_for_owner(tid).unwrap();
-                    slot.become_known(1, 0);
-                    for turn in 1..=3 {
-                        slot.work_to_work(turn, SCALE_ONE);
+                    for _ in 0..20 {
+                        assert_eq!(slot.tid(), tid, "round {round}");
                     }
-                    // Nobody else has written it.
-                    assert_eq!((slot.tid.load(Relaxed), slot.read().wakeups), (tid, 3), "round {round}");
                     slot.free();
                 }
             }
@@ -132,16 +129,15 @@ fn a_slot_is_given_back_or_claimed_and_never_both() {
         let threads: Vec<_> = (1..=THREADS).map(|tid| scope.spawn(come(tid))).collect();
         let sampler = scope.spawn(|| {
             while !over.load(Relaxed) {
-                let made: Vec<_> = (1..=THREADS).filter_map(|tid| t.make_slot(tid)).collect();
-                std::thread::yield_now();
-                for index in made {
+                for index in (1..=THREADS).filter_map(|tid| t.make_slot(tid)) {
                     t.slots[index].give_back();
                 }
             }
         });
-        threads.into_iter().for_each(|thread| thread.join().unwrap());
+        let ends: Vec<_> = threads.into_iter().map(|thread| thread.join()).collect();
         over.store(true, Relaxed);
         sampler.join().unwrap();
+        assert!(ends.iter().all(Result::is_ok));
     });
-    assert!(t.slots.iter().all(|slot| slot.tid.load(Relaxed) == 0), "{t:?}");
+    assert!(t.slots.iter().all(|slot| slot.tid() == 0), "{t:?}");
 }
