@@ -9,7 +9,7 @@ use crate::clock;
 use crate::histogram::WorkHistogram;
 use crate::mapping::RemoteTable;
 use crate::proc::{self, ThreadFiles, ThreadStat};
-use crate::slots::{BLOCKED, SLEEPING, Slot};
+use crate::slots::{BLOCKED, Header, SLEEPING, Slot};
 use crate::thread::State;
 
 /// Why there is nothing to read.
@@ -64,7 +64,7 @@ pub struct PeekThread {
     pub turn_for_ns: Option<u64>,
     /// Turns.
     pub wakeups: u64,
-    /// Work, sleep and blocked.
+    /// Work, sleep and blocked (all waits are sleep where blocked is not available).
     pub work_ns: u64,
     /// See `work_ns`.
     pub sleep_ns: u64,
@@ -101,8 +101,6 @@ fn read(remote: &RemoteTable) -> Peek {
     let pid = header.pid.load(Relaxed);
     let generation = header.generation.load(Acquire);
     let sampled_ns = header.sampled_ns.load(Relaxed);
-    let scale = header.scale.load(Relaxed);
-    let use_counter = header.use_counter.load(Relaxed) == 1;
     let taken = table.slots.iter().filter(|s| s.tid() != 0);
     Peek {
         pid,
@@ -110,16 +108,17 @@ fn read(remote: &RemoteTable) -> Peek {
         blocked_available: header.blocked_known.load(Relaxed) == 1,
         sampled_ago_ns: (sampled_ns != 0).then(|| clock::monotonic_ns().saturating_sub(sampled_ns)),
         overflow: header.overflow.load(Relaxed),
-        threads: taken.map(|slot| read_slot(pid, slot, generation, scale, use_counter)).collect(),
+        threads: taken.map(|slot| read_slot(header, slot)).collect(),
     }
 }
 
-fn read_slot(pid: u32, slot: &Slot, generation: u32, scale: u64, use_counter: bool) -> PeekThread {
-    let tid = slot.tid();
+fn read_slot(header: &Header, slot: &Slot) -> PeekThread {
+    let (pid, tid) = (header.pid.load(Relaxed), slot.tid());
+    let (generation, scale) = (header.generation.load(Acquire), header.scale.load(Relaxed));
     let stat = ThreadFiles::open(pid, tid).and_then(|f| f.read().ok()?);
     let snapshot = slot.read();
     // Read after the snapshot: the state has lasted until at least now.
-    let now = clock::ticks(use_counter);
+    let now = clock::ticks(header.use_counter.load(Relaxed) == 1);
     let ns = |ticks: u64| clock::to_ns(ticks as i64, scale).max(0) as u64;
     let known = slot.is_known() && generation & 1 == 1 && snapshot.generation == generation;
     let state = match (known, snapshot.state, &stat) {
@@ -131,6 +130,9 @@ fn read_slot(pid: u32, slot: &Slot, generation: u32, scale: u64, use_counter: bo
         (false, ..) => State::UnknownIdle,
     };
     let [work, sleep, blocked] = if known { snapshot.at(now) } else { [0; 3] };
+    // Where nested reactors cannot be told from others, blocking receives are not told from sleep either.
+    let blocked_known = header.blocked_known.load(Relaxed) == 1;
+    let (sleep, blocked) = if blocked_known { (sleep, blocked) } else { (sleep.wrapping_add(blocked), 0) };
     let mut histogram = WorkHistogram::default();
     for (index, count) in slot.histogram.iter().enumerate().filter(|_| known) {
         histogram.add(index, u64::from(count.load(Relaxed)));

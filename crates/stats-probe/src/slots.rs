@@ -195,7 +195,9 @@ const _: () = {
     assert!(offset_of!(Header, start_time) == 32 && offset_of!(Header, generation) == 40);
     assert!(offset_of!(Header, scale) == 48 && offset_of!(Header, overflow) == 64);
     assert!(size_of::<Hot>() == 64 && offset_of!(Hot, longest_at) == 56 && offset_of!(Hot, since) == 8);
-    assert!(offset_of!(Slot, owner) == 64 && offset_of!(Slot, depth) == 72 && offset_of!(Slot, turn_work) == 80);
+    assert!(
+        offset_of!(Slot, owner) == 64 && offset_of!(Slot, depth) == 72 && offset_of!(Slot, turn_work) == 80
+    );
     assert!(offset_of!(Slot, known_since) == 96 && offset_of!(Slot, name) == 112);
     assert!(offset_of!(Slot, blocked_calls) == 128 && offset_of!(Slot, histogram) == 320);
     assert!(offset_of!(Table, slots) == 4096 && size_of::<Table>() >= 4096 + SLOTS * 117 * 64);

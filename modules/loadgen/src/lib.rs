@@ -198,8 +198,7 @@ impl Loadgen {
             }
             self.done.errors += 1;
         }
-        let (queued, cpu) =
-            (thread_queued().saturating_sub(queued), thread_cpu().saturating_sub(cpu));
+        let (queued, cpu) = (thread_queued().saturating_sub(queued), thread_cpu().saturating_sub(cpu));
         let took = start.elapsed();
         self.done.calls += 1;
         self.done.blocked += took;
