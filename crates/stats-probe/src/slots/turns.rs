@@ -16,8 +16,8 @@ fn add(cell: &AtomicU64, n: u64) -> u64 {
 }
 
 impl Slot {
-    /// Ends the state that was (`head` is as it stands), at `now`, adds how long it lasted to `sum`, and returns that. A counter
-    /// read on another processor may be a few ticks behind: time does not run backwards, it stands still.
+    /// Ends the state that was (`head` is as it stands), at `now`, adds how long it lasted to `sum`, and returns that.
+    /// A counter read on another processor may be a few ticks behind: time does not run backwards, it stands still.
     #[inline(always)]
     pub(super) fn begin(&self, head: u64, now: u64, sum: &AtomicU64) -> u64 {
         self.hot.head.store(head | STEP, Relaxed);
