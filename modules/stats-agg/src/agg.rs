@@ -125,6 +125,8 @@ impl StatsAgg {
         }
         self.node.reconfigure(config.period, config.max_series, self.now());
         self.intake.set_limits(config.ttl, config.max_tags);
+        self.node.set_ttl(config.ttl);
+        self.node.set_guest_series(config.guest_series);
         if config.history != self.config.history {
             self.node.set_history(config.history);
         }
@@ -312,6 +314,8 @@ impl Module for StatsAgg {
             busy_before: (thread_cpu_ns(), 0),
         };
         agg.node.set_history(agg.config.history);
+        agg.node.set_ttl(agg.config.ttl);
+        agg.node.set_guest_series(agg.config.guest_series);
         agg.statsd.configure(scope, &mut agg.node, &agg.config)?;
         agg.tell_ancestors();
         agg.log_probe(scope);

@@ -21,6 +21,7 @@ struct OwnIds {
     doubted: SeriesId,
     gauges_overflow: SeriesId,
     sent_bytes: SeriesId,
+    ended: SeriesId,
     panics: SeriesId,
     untimed: SeriesId,
     clock_steps: SeriesId,
@@ -152,6 +153,7 @@ impl Measure {
             (ids.doubted, now.doubted, before.doubted),
             (ids.gauges_overflow, now.states_overflow, before.states_overflow),
             (ids.sent_bytes, now.sent_bytes, before.sent_bytes),
+            (ids.ended, now.ended, before.ended),
             (ids.panics, panics, std::mem::replace(&mut self.panics, panics)),
             (ids.untimed, status.overflow, std::mem::replace(&mut self.untimed, status.overflow)),
             (
@@ -180,6 +182,7 @@ fn own_ids(node: &mut Node) -> Result<OwnIds, Refused> {
         doubted: id("batches_doubted", Unit::None)?,
         gauges_overflow: id("gauges_overflow", Unit::None)?,
         sent_bytes: id("sent_bytes", Unit::Bytes)?,
+        ended: id("series_ended", Unit::None)?,
         panics: id("panics", Unit::None)?,
         untimed: id("untimed_threads", Unit::None)?,
         clock_steps: id("clock_steps", Unit::None)?,
