@@ -147,7 +147,8 @@ impl StatsAgg {
             scope.log(Level::Info, &text);
         }
         if self.measure.blocked_unavailable() {
-            let text = "blocked_s is not known here: libflux runs its nested reactors past its GOT; sleep_s holds both";
+            let text = "blocked_s is not known here: this libflux runs its nested reactors past its GOT; sleep_s holds \
+                        their waits, and wakeups counts them";
             scope.log(Level::Info, text);
         }
         if let Some(why) = self.measure.slots_private() {
