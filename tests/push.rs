@@ -319,9 +319,7 @@ fn a_guest_pushes_when_allowed_under_names_of_its_own(backend: Backend) {
         "the default"
     );
     instance.remove(0..2, "stats-agg").unwrap();
-    instance
-        .load(0..2, "stats-agg", &["period=300ms", "guest-push=true", "guest-series=3", "ttl=4s"])
-        .unwrap();
+    instance.load(0..2, "stats-agg", &["period=300ms", "guest-push=true", "guest-series=3"]).unwrap();
     assert_eq!(send("app.runs", 5, None), "");
     assert_eq!(send("app.runs", 2, Some("jobid=f1")), "");
     instance.run(1, &command, &["send", "app.runs", "100"]).unwrap();
@@ -348,7 +346,9 @@ fn a_guest_pushes_when_allowed_under_names_of_its_own(backend: Backend) {
     // What the owner has besides stays the owner's.
     assert_eq!(instance.rpc_as_guest(1, "stats-agg.merge", json!({})).unwrap_err().errnum(), Some(1));
     assert_eq!(instance.rpc_as_guest(0, "stats-agg.query", json!({})).unwrap_err().errnum(), Some(1));
-    // And when the guest is gone, so are its series.
+    // And when the guest is gone, so are its series, after their time: here a short one, that begins with the load.
+    instance.remove(0..2, "stats-agg").unwrap();
+    instance.load(0..2, "stats-agg", &["period=300ms", "guest-push=true", "ttl=1s"]).unwrap();
     let left = || query(&instance, &["guests.**"])["series"].clone();
     eventually("they have ended", LIMIT, left, |left| *left == json!([]));
     assert_eq!(total(&instance, "app.runs"), 100);

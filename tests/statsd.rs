@@ -338,7 +338,7 @@ fn a_job_finds_its_rank_s_socket_and_its_series_expire_after_it() {
     let script = section.split_once("```sh\n").unwrap().1.split_once("```").unwrap().0;
     let backend = Backend::Real(flux.clone());
     let instance = Instance::start(Options { size: 2, ..Options::new(backend) }).unwrap();
-    instance.load(0..2, "stats-agg", &["period=300ms", "ttl=3s", "statsd=unix:"]).unwrap();
+    instance.load(0..2, "stats-agg", &["period=300ms", "ttl=6s", "statsd=unix:"]).unwrap();
     let path = format!("export PATH={}:$PATH\n{script}", flux.parent().unwrap().display());
     let run = ["run", "-N2", "-n2", "sh", "-ec", &path];
     let said = instance.run(0, &flux.to_string_lossy(), &run).unwrap();
