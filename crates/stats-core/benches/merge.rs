@@ -38,7 +38,7 @@ fn main() {
         let later = leaf.next_deadline_ns();
         now = Now { mono_ns: later, wall_ns: now.wall_ns + (later - now.mono_ns) };
         leaf.tick(now);
-        while let Some(transmit) = leaf.poll_transmit() {
+        while let Some(transmit) = leaf.poll_transmit(now) {
             let begin = Instant::now();
             let receipt = interior.handle_merge(now, &transmit.payload).expect("a good batch");
             spent += begin.elapsed();

@@ -49,7 +49,7 @@ impl Pair {
         let passed = self.leaf.next_deadline_ns() - self.now.mono_ns;
         self.now = Now { mono_ns: self.now.mono_ns + passed, wall_ns: self.now.wall_ns + passed };
         self.leaf.tick(self.now);
-        while let Some(transmit) = self.leaf.poll_transmit() {
+        while let Some(transmit) = self.leaf.poll_transmit(self.now) {
             let receipt = self.root.handle_merge(self.now, &transmit.payload).expect("a good batch");
             self.leaf.handle_response(transmit.token, Ok(&receipt));
         }

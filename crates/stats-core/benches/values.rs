@@ -80,7 +80,7 @@ fn wire_bytes() {
             }
             now = Now { mono_ns: leaf.next_deadline_ns(), wall_ns: now.wall_ns };
             leaf.tick(now);
-            while let Some(transmit) = leaf.poll_transmit() {
+            while let Some(transmit) = leaf.poll_transmit(now) {
                 let receipt = root.handle_merge(now, &transmit.payload).expect("a good batch");
                 leaf.handle_response(transmit.token, Ok(&receipt));
                 if round > 0 {
