@@ -90,7 +90,10 @@ fn wire_bytes() {
             }
         }
         let each = bytes as f64 / changes as f64;
-        println!("bytes on the wire, steady state: {each:.1} a changed {what} (target <= {target})");
+        println!(
+            "bytes on the wire, steady state: {each:.1} a changed {what} (target <= {target}: x {:.2})",
+            each / f64::from(target)
+        );
     }
 }
 

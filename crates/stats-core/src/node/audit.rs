@@ -104,12 +104,6 @@ impl Node {
         self.marks.of(BatchId { rank, epoch, seq }) == Mark::Merged
     }
 
-    /// What this node has in custody, by series: an upper bound where a batch is in doubt.
-    pub fn custody(&self) -> impl Iterator<Item = (Key, Amount)> {
-        let audit = self.audit();
-        audit.unsealed.into_iter().chain(audit.held.into_iter().flat_map(|holding| holding.flows))
-    }
-
     fn named(&self, flows: &Sealed) -> Vec<(Key, Amount)> {
         let counters = flows.counters.iter().map(|&(id, gain)| (id, gain.amount));
         let timers =
