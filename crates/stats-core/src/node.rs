@@ -3,7 +3,9 @@
 mod audit;
 mod children;
 mod coverage;
+mod dictionary;
 mod doubt;
+mod ending;
 mod local;
 mod pressure;
 mod saved;
@@ -22,6 +24,7 @@ pub use audit::{Audit, Holding};
 use children::Link;
 use coverage::Coverage;
 pub use coverage::Heard;
+use ending::Ending;
 use pressure::Pressure;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -122,6 +125,8 @@ pub struct Events {
     pub merged_values: u64,
     /// Gauges of children that did not fit in the memory set aside for them.
     pub states_overflow: u64,
+    /// Series of jobs that have ended, see [`Node::set_ttl`].
+    pub ended: u64,
 }
 
 /// Identities that wait to go upstream: some 20 MiB. Beyond it, who sends keeps what it has until there is room.
@@ -153,6 +158,7 @@ pub struct Node {
     pub(crate) coverage: Coverage,
     open: Open,
     upstream: Upstream,
+    ending: Ending,
     generation: u64,
     last_seal_ns: u64,
     seal_at_ns: u64,
@@ -192,6 +198,7 @@ impl Node {
             coverage: Coverage::new(config.size),
             open: Open::default(),
             upstream: Upstream::new(),
+            ending: Ending::default(),
             generation: 0,
             last_seal_ns: now.mono_ns,
             seal_at_ns: schedule.first_ns(now, period_ns),
@@ -201,6 +208,7 @@ impl Node {
             pressure: Pressure::default(),
             config,
         };
+        node.tell_time(now);
         node.coverage.own(node.config.rank, now, node.expiry_ns(now), false);
         node.set_history(HISTORY);
         node
@@ -298,6 +306,8 @@ impl Node {
         self.coverage.own(self.config.rank, now, self.expiry_ns(now), self.unloading);
         self.own.roll(span_ns, now.wall_ns, Some(self.config.rank));
         self.below.roll(span_ns, now.wall_ns, None);
+        self.end_idle(now, span_ns);
+        self.tell_time(now);
         self.open_own(span_ns);
         self.upstream.period_ended();
         self.close_open();

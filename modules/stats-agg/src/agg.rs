@@ -125,6 +125,8 @@ impl StatsAgg {
         }
         self.node.reconfigure(config.period, config.max_series, self.now());
         self.intake.set_limits(config.ttl, config.max_tags);
+        self.node.set_ttl(config.ttl);
+        self.node.set_guest_series(config.guest_series);
         if config.history != self.config.history {
             self.node.set_history(config.history);
         }
@@ -145,7 +147,8 @@ impl StatsAgg {
             scope.log(Level::Info, &text);
         }
         if self.measure.blocked_unavailable() {
-            let text = "blocked_s is not known here: libflux runs its nested reactors past its GOT; sleep_s holds both";
+            let text = "blocked_s is not known here: this libflux runs its nested reactors past its GOT; sleep_s holds \
+                        their waits, and wakeups counts them";
             scope.log(Level::Info, text);
         }
         if let Some(why) = self.measure.slots_private() {
@@ -311,6 +314,8 @@ impl Module for StatsAgg {
             busy_before: (thread_cpu_ns(), 0),
         };
         agg.node.set_history(agg.config.history);
+        agg.node.set_ttl(agg.config.ttl);
+        agg.node.set_guest_series(agg.config.guest_series);
         agg.statsd.configure(scope, &mut agg.node, &agg.config)?;
         agg.tell_ancestors();
         agg.log_probe(scope);
