@@ -20,7 +20,7 @@ impl StatsAgg {
     /// Sends what the node wants to send, from the parent up to the first ancestor that takes it.
     pub(crate) fn transmit(&mut self, scope: &Scope<Self>) {
         while self.in_flight.is_none() {
-            let Some(transmit) = self.node.poll_transmit() else { return };
+            let Some(transmit) = self.node.poll_transmit(self.now()) else { return };
             self.ancestors.restart(transmit.to);
             self.send(scope, transmit);
         }
