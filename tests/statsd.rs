@@ -242,7 +242,7 @@ fn rubbish_is_counted_by_reason_and_shown_to_the_owner_alone(backend: Backend) {
     assert_eq!(total(&instance, "stats-agg.statsd.events_ignored"), 1.0);
     assert_eq!(total(&instance, "stats-agg.statsd.service_checks_ignored"), 1.0);
     let bad = listener(&instance, 0)["last_bad_line"].clone();
-    assert_eq!(bad, json!({ "reason": "format", "line": "evil\u{fffd}[2J" }));
+    assert_eq!(bad, json!({ "reason": "format", "expected": "NAME:VALUE|TYPE", "line": "evil\u{fffd}[2J" }));
     let guest = instance.rpc_as_guest(0, "stats-agg.query", json!({ "match": ["app.good"] })).unwrap();
     assert_eq!((&guest["series"][0]["total"], &guest["statsd"]), (&json!(1), &Value::Null));
     instance.remove([0], "stats-agg").unwrap();

@@ -64,7 +64,7 @@ pub use amount::Amount;
 pub use answer::{Number, Recent, Series, Values, Whose, series_text};
 pub use history::HISTORY_ERROR;
 pub use idset::{IdSet, ParseIdSetError};
-pub use intake::{Intake, Pusher};
+pub use intake::{GUEST_BYTES_MAX, GUEST_PUSHES_MAX, Intake, Pusher};
 pub use members::{EXACT_BELOW, Members, STANDARD_ERROR};
 pub use node::{Audit, Events, Heard, Holding, MergeRefused, Node, NodeConfig, SendFailure, Transmit};
 pub use push::{Metric, PUSH_METRICS_MAX, PUSH_VERSION, Pushed, Refusal};
