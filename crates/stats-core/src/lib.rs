@@ -68,7 +68,7 @@ pub use intake::Intake;
 pub use members::{EXACT_BELOW, Members, STANDARD_ERROR};
 pub use node::{Audit, Events, Holding, MergeRefused, Node, NodeConfig, SendFailure, Transmit};
 pub use push::{Metric, PUSH_METRICS_MAX, PUSH_VERSION, Pushed, Refusal};
-pub use query::{By, Query, QueryError};
+pub use query::{By, Hidden, Query, QueryError};
 pub use schedule::Now;
 pub use series::{Key, Kind, NAME_MAX, RESERVED, Refused, SeriesId, TAG_MAX, TAGS_MAX, Unit, is_reserved};
 pub use sketch::{BUCKETS, RELATIVE_ERROR, Sketch, bucket};

@@ -1,6 +1,7 @@
 //! The module: what it holds, and its life.
 
 use crate::ancestors::Ancestors;
+use crate::collect::{Collect, place};
 use crate::config::{Config, ProbeMode};
 use crate::custody::{CustodyFile, Left};
 use crate::left::{joined, split};
@@ -12,6 +13,7 @@ use crate::stall::Notice;
 use crate::statsd::Statsd;
 use flux::{Error, Level, Method, Module, Node as To, Payload, PendingRpc, Scope, Watcher};
 use serde_json::Value;
+use stats_collect::Collectors;
 use stats_core::{DecodeError, Intake, Node, NodeConfig, Now};
 use stats_probe::{Mode, Options, Probe, thread_cpu_ns};
 use std::collections::HashMap;
@@ -32,6 +34,7 @@ pub(crate) struct StatsAgg {
     pub(crate) ancestors: Ancestors,
     pub(crate) measure: Measure,
     pub(crate) statsd: Statsd,
+    pub(crate) collect: Collect,
     custody: Option<CustodyFile>,
     own_reactor: Option<OwnReactor>,
     started: Instant,
@@ -83,6 +86,7 @@ impl StatsAgg {
             self.node.tick(self.now());
             self.transmit(scope);
             self.ask_around(scope);
+            self.collect(scope);
             self.feed_streams(scope);
         }
         self.schedule(scope);
@@ -106,6 +110,7 @@ impl StatsAgg {
             log_stall(scope, notice);
         }
         self.statsd.record(scope, &mut self.node);
+        self.look();
     }
 
     /// Takes a configuration that has been checked. An error changes nothing.
@@ -125,6 +130,8 @@ impl StatsAgg {
         }
         self.node.reconfigure(config.period, config.max_series, self.now());
         self.intake.set_limits(config.ttl, config.max_tags);
+        let now_ns = self.now().mono_ns;
+        self.collect.collectors.choose(&mut self.node, config.collect.clone(), now_ns);
         if config.history != self.config.history {
             self.node.set_history(config.history);
         }
@@ -225,7 +232,7 @@ fn attribute_number(scope: &Scope<StatsAgg>, name: &str) -> Option<u32> {
 }
 
 /// This broker's place in the tree, or what to assume when an attribute is missing: that it is as deep as any.
-fn place(scope: &Scope<StatsAgg>) -> (u32, u32) {
+fn level(scope: &Scope<StatsAgg>) -> (u32, u32) {
     let max_level = attribute_number(scope, "tbon.maxlevel").unwrap_or(1);
     (attribute_number(scope, "tbon.level").unwrap_or(max_level), max_level)
 }
@@ -256,7 +263,7 @@ impl Module for StatsAgg {
         Config::new(&Value::Null, arguments)?;
         let config = Config::new(&instance_configuration(scope), arguments)?;
         let (rank, size) = (scope.rank()?, scope.size()?);
-        let (level, max_level) = place(scope);
+        let (level, max_level) = level(scope);
         let epoch =
             getrandom::u64().map_err(|error| Error::new(libc::EIO, format!("no random epoch: {error}")))?;
         let (period, max_series) = (config.period, config.max_series);
@@ -289,10 +296,12 @@ impl Module for StatsAgg {
         let mut intake = remembered.unwrap_or_else(|| Intake::new(config.ttl));
         intake.set_limits(config.ttl, config.max_tags);
 
+        let place = place(scope, rank, size, broker_pid(scope));
         let mut agg = StatsAgg {
             own_reactor: own_reactor(scope),
             measure: Measure::new(start_probe(scope, config.probe)),
             statsd: Statsd::default(),
+            collect: Collect::new(Collectors::new(place, config.collect.clone())),
             config,
             arguments: arguments.to_vec(),
             node,
@@ -321,6 +330,7 @@ impl Module for StatsAgg {
         agg.explore_parent(scope);
         agg.ask_around(scope);
         agg.ask_for_modules(scope);
+        agg.collect(scope);
         Ok(agg)
     }
 

@@ -2,6 +2,7 @@
 
 use flux::{Error, parse_duration};
 use serde_json::Value;
+use stats_collect::Choice;
 use stats_core::TAGS_MAX;
 use stats_ingest::Address;
 use std::fmt;
@@ -24,10 +25,10 @@ const ADDRESSES_MAX: usize = 8;
 const TEST_RANKS: RangeInclusive<usize> = 0..=200_000;
 
 /// The keys, as they are named in errors.
-const KEYS: &str = "period, probe, stall, statsd, history, max-series, max-tags, ttl, guest-query";
+const KEYS: &str = "period, probe, stall, collect, statsd, history, max-series, max-tags, ttl, guest-query";
 
 /// Those of them that are lists: in an argument, separated by commas.
-const LISTS: &[&str] = &["statsd"];
+const LISTS: &[&str] = &["collect", "statsd"];
 
 /// Where the numbers of a module's reactor come from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -65,6 +66,8 @@ pub(crate) struct Config {
     pub(crate) history: Duration,
     /// Series that this rank keeps, its subtree's included.
     pub(crate) max_series: usize,
+    /// What is asked of Flux and the kernel.
+    pub(crate) collect: Choice,
     /// Where to listen for statsd lines.
     pub(crate) statsd: Vec<Address>,
     /// Tags that a pushed series may have.
@@ -73,6 +76,8 @@ pub(crate) struct Config {
     pub(crate) ttl: Duration,
     /// Whether others than the instance owner may query.
     pub(crate) guest_query: bool,
+    /// Whether guests may not learn of jobs: `access.private-mode` of the instance.
+    pub(crate) private_jobs: bool,
     /// For tests: batches are taken of ranks up to this, though the instance has fewer. It holds from the load on.
     pub(crate) test_ranks: usize,
 }
@@ -85,13 +90,15 @@ impl fmt::Display for Config {
             stall,
             history,
             max_series,
+            collect,
             statsd,
             max_tags,
             ttl,
             guest_query,
+            private_jobs: _,
             test_ranks,
         } = self;
-        write!(f, "period={period:?} probe={probe} stall={stall:?} history={history:?} ")?;
+        write!(f, "period={period:?} probe={probe} stall={stall:?} collect={collect} history={history:?} ")?;
         write!(f, "max-series={max_series} max-tags={max_tags} ttl={ttl:?} guest-query={guest_query}")?;
         let statsd: Vec<String> = statsd.iter().map(Address::to_string).collect();
         if *test_ranks > 0 {
@@ -109,10 +116,12 @@ impl Default for Config {
             stall: Duration::from_secs(5),
             history: Duration::from_secs(600),
             max_series: 20_000,
+            collect: Choice::default(),
             statsd: Vec::new(),
             max_tags: TAGS_MAX,
             ttl: Duration::from_secs(600),
             guest_query: false,
+            private_jobs: false,
             test_ranks: 0,
         }
     }
@@ -121,7 +130,8 @@ impl Default for Config {
 impl Config {
     /// The table `[stats-agg]` of `instance`, the whole configuration of the instance, with `arguments` on top.
     pub(crate) fn new(instance: &Value, arguments: &[String]) -> Result<Self, Error> {
-        let mut config = Config::default();
+        let private_jobs = instance["access"]["private-mode"].as_bool().unwrap_or(false);
+        let mut config = Config { private_jobs, ..Config::default() };
         match instance.get("stats-agg") {
             None | Some(Value::Null) => {}
             Some(Value::Object(table)) => {
@@ -169,6 +179,10 @@ impl Config {
             "max-tags" => self.max_tags = whole(key, value, TAGS)?,
             "ttl" => self.ttl = between(key, value, TTL_MIN, TTL_MAX)?,
             "statsd" => self.statsd = addresses(key, value)?,
+            "collect" => {
+                let choice = value.parse::<Choice>();
+                self.collect = choice.map_err(|error| Error::invalid(format!("{key}={value}: {error}")))?;
+            }
             "guest-query" => {
                 self.guest_query = match value {
                     "true" => true,
@@ -283,10 +297,14 @@ mod tests {
             ("period=-1", "period=-1: expected a duration"),
             ("period=0", "period=0: expected a duration from 0.1s to 3600s"),
             ("probe=magic", "probe=magic: expected attach, preload, proc or off"),
-            ("nonsense=1", "nonsense=1: unknown key; allowed: period, probe, stall, statsd, history"),
+            (
+                "nonsense=1",
+                "nonsense=1: unknown key; allowed: period, probe, stall, collect, statsd, history",
+            ),
             ("nonsense", "nonsense: expected key=value, where key is one of period"),
             ("max-series=-5", "max-series=-5: expected a whole number, 100 to 1000000"),
             ("guest-query=maybe", "guest-query=maybe: expected true or false"),
+            ("collect=jobs,job", "collect=jobs,job: \"job\" is no collector: expected modules, messages"),
             ("statsd=8125", "statsd=8125: expected HOST:PORT with a loopback address"),
             ("statsd=0.0.0.0:8125", "statsd=0.0.0.0:8125: expected HOST:PORT with a loopback address"),
             ("max-tags=17", "max-tags=17: expected a whole number, 0 to 16"),
