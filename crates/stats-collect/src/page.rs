@@ -167,6 +167,41 @@ static BUILT_IN: &[Section] = &[
             ),
         ],
     },
+    Section {
+        title: "the statsd listener",
+        about: "What it says of itself, on ranks that have one (`statsd`), each period.",
+        series: &[
+            Described::counter("stats-agg.statsd.packets", N, "datagrams that arrived"),
+            Described::counter("stats-agg.statsd.lines", N, "lines that arrived"),
+            Described::counter("stats-agg.statsd.samples", N, "values that arrived"),
+            Described::counter("stats-agg.statsd.bad_lines", N, "lines that could not be read, and why").tagged(&["reason"]),
+            Described::counter(
+                "stats-agg.statsd.refused",
+                N,
+                "lines that were well formed and not counted: `reserved`, `series` (no room), `catalog` (`max-series`), `tags`, `name` \
+                 (too long); and the first part of their names",
+            )
+            .tagged(&["reason", "prefix"]),
+            Described::counter(
+                "stats-agg.statsd.dropped",
+                N,
+                "datagrams that the kernel dropped because the listener did not keep up (it tells with the next datagram)",
+            ),
+            Described::counter("stats-agg.statsd.truncated", N, "datagrams longer than 64 KiB, which lost their last line"),
+            Described::counter("stats-agg.statsd.events_ignored", N, "DogStatsD events"),
+            Described::counter("stats-agg.statsd.service_checks_ignored", N, "DogStatsD service checks"),
+            Described::counter("stats-agg.statsd.tags_dropped", N, "tags without a value"),
+            Described::counter(
+                "stats-agg.statsd.conflicts",
+                N,
+                "series whose name is that of a series of another type, too: both are kept",
+            ),
+            Described::counter("stats-agg.statsd.expired", N, "series that nothing was sent to, and that are gone"),
+            Described::gauge("stats-agg.statsd.series", N, "series that there are"),
+            Described::gauge("stats-agg.statsd.sockets", N, "sockets that are open"),
+            Described::gauge("stats-agg.statsd.sockets_taken", N, "addresses that somebody else has"),
+        ],
+    },
 ];
 
 /// All rows of all tables.

@@ -7,6 +7,7 @@
 //! | `block=` | time in a synchronous RPC in each wakeup (FSD) | 0 |
 //! | `holder=` | the service that answers that RPC: this module, loaded a second time under that name | `holder` |
 //! | `push=` | in each wakeup, add so much to the counter `loadgen.pushed`, and record a sample in `loadgen.beat_s` | 0 |
+//! | `fds=` | so many descriptors held open, until the module ends | 0 |
 //! | `spin=` | once, in a wakeup right after the load, work for so long (FSD) | 0 |
 //!
 //! `NAME.stats-get` says what it did, by its own clock: `{"wakeups":…,"busy_s":…,"busy_quantiles_s":[…],
@@ -26,6 +27,7 @@ use flux::{
 use flux_metrics::{Counter, Metrics, Timer};
 use serde_json::json;
 use std::collections::HashMap;
+use std::fs::File;
 use std::time::{Duration, Instant};
 
 /// The fastest timer that is asked for: beyond it a wakeup costs more than the time between two.
@@ -36,6 +38,8 @@ const HOLD_MAX: Duration = Duration::from_secs(60);
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(2);
 /// Wakeups whose work is remembered one by one.
 const TURNS_MAX: usize = 100_000;
+/// Descriptors that are held at most.
+const FDS_MAX: u32 = 10_000;
 /// What the holder may add to `block` before the wait is given up.
 const HOLDER_SLACK: Duration = Duration::from_secs(5);
 
@@ -47,13 +51,14 @@ struct Plan {
     holder: String,
     spin: Duration,
     push: u32,
+    fds: u32,
 }
 
 impl Plan {
     fn parse(arguments: &[String]) -> Result<Self, Error> {
         let zero = Duration::ZERO;
         let holder = "holder".into();
-        let mut plan = Plan { interval: None, busy: zero, block: zero, holder, spin: zero, push: 0 };
+        let mut plan = Plan { interval: None, busy: zero, block: zero, holder, spin: zero, push: 0, fds: 0 };
         for argument in arguments {
             let (key, value) = argument.split_once('=').unwrap_or((argument, ""));
             match key {
@@ -62,9 +67,10 @@ impl Plan {
                 "block" => plan.block = parse_duration(key, value)?,
                 "holder" if !value.is_empty() => plan.holder = value.to_owned(),
                 "spin" => plan.spin = parse_duration(key, value)?,
-                "push" => plan.push = count(value)?,
+                "push" => plan.push = count(key, value, u32::MAX)?,
+                "fds" => plan.fds = count(key, value, FDS_MAX)?,
                 _ => {
-                    let allowed = "rate=N, busy=TIME, block=TIME, holder=SERVICE, spin=TIME, push=N";
+                    let allowed = "rate=N, busy=TIME, block=TIME, holder=SERVICE, spin=TIME, push=N, fds=N";
                     return Err(Error::invalid(format!("{argument}: unknown argument; allowed: {allowed}")));
                 }
             }
@@ -81,9 +87,9 @@ fn interval(value: &str) -> Result<Option<Duration>, Error> {
     }
 }
 
-fn count(value: &str) -> Result<u32, Error> {
-    let bad = || Error::invalid(format!("push={value}: expected a whole number, 0 to {}", u32::MAX));
-    value.parse().map_err(|_| bad())
+fn count(key: &str, value: &str, max: u32) -> Result<u32, Error> {
+    let number = value.parse().ok().filter(|number| *number <= max);
+    number.ok_or_else(|| Error::invalid(format!("{key}={value}: expected a whole number, 0 to {max}")))
 }
 
 #[derive(Default)]
@@ -120,6 +126,7 @@ struct Loadgen {
     plan: Plan,
     done: Done,
     pushes: Option<Pushes>,
+    _files: Vec<File>,
     beat: Option<Watcher>,
     _spin: Option<Watcher>,
     /// Requests being held, by number, with the timer that will answer each.
@@ -245,8 +252,14 @@ impl Module for Loadgen {
         });
         let spin = spin.transpose()?;
         let pushes = (plan.push > 0).then(|| Pushes::new(scope)).transpose()?;
+        let open = |_| File::open("/dev/null");
+        let files = (0..plan.fds).map(open).collect::<Result<_, _>>();
+        let files = files.map_err(|error| {
+            let errnum = error.raw_os_error().unwrap_or(libc::EIO);
+            Error::new(errnum, format!("fds={}: opening /dev/null: {error}", plan.fds))
+        })?;
         let (done, held) = (Done::default(), HashMap::new());
-        Ok(Loadgen { plan, done, pushes, beat, _spin: spin, held, holds: 0 })
+        Ok(Loadgen { plan, done, pushes, _files: files, beat, _spin: spin, held, holds: 0 })
     }
 
     fn methods() -> Vec<Method<Self>> {
@@ -271,10 +284,11 @@ mod tests {
 
     #[test]
     fn a_plan_is_what_its_arguments_say() {
-        let plan = parse(&["rate=100", "busy=2ms", "block=1ms", "holder=h2", "spin=3s", "push=7"]).unwrap();
+        let plan =
+            parse(&["rate=100", "busy=2ms", "block=1ms", "holder=h2", "spin=3s", "push=7", "fds=9"]).unwrap();
         let ms = Duration::from_millis;
         let (interval, holder) = (Some(ms(10)), "h2".into());
-        let wanted = Plan { interval, busy: ms(2), block: ms(1), holder, spin: ms(3000), push: 7 };
+        let wanted = Plan { interval, busy: ms(2), block: ms(1), holder, spin: ms(3000), push: 7, fds: 9 };
         assert_eq!(plan, wanted);
     }
 
@@ -285,6 +299,7 @@ mod tests {
             ("rate=-1", "rate=-1: expected"),
             ("rate=NaN", "rate=NaN: expected"),
             ("push=-1", "push=-1: expected a whole number"),
+            ("fds=10001", "fds=10001: expected a whole number, 0 to 10000"),
             ("busy=fast", "busy=fast: expected a duration"),
             ("nonsense=1", "nonsense=1: unknown argument; allowed: rate=N"),
             ("holder=", "holder=: unknown argument"),
