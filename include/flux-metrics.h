@@ -17,8 +17,8 @@
  * newer).
  *
  * NAMES are dotted words of A-Z a-z 0-9 _ -, at most 200 bytes. Those that begin
- * with modules. broker. stats-agg. jobs. resources. overlay. are the service's
- * own. Tags may follow: "name;key=value;key=value", at most 16, each key and
+ * with modules. broker. stats-agg. jobs. resources. overlay. guests. are the
+ * service's own. Tags may follow: "name;key=value;key=value", at most 16, each key and
  * value 1 to 200 bytes without control characters or semicolons. One name may
  * stand for series of several types; they are different series.
  *
@@ -81,8 +81,9 @@ int flux_metric_gauge_add (flux_t *h, const char *name, double by);
  * number, sum, extremes and distribution. By convention such names end in _s. */
 int flux_metric_timing (flux_t *h, const char *name, double seconds);
 
-/* Record a whole number, such as bytes: likewise. */
-int flux_metric_histogram (flux_t *h, const char *name, uint64_t sample);
+/* Record a number that is no duration, such as bytes (kept to a millionth, 0 to
+ * 9e12): likewise. */
+int flux_metric_histogram (flux_t *h, const char *name, double sample);
 
 /* Put a member (UTF-8, 1 to 200 bytes) into a set: how many different ones there
  * are is exact below 100, and within 1 % or so beyond. */
@@ -119,9 +120,10 @@ void flux_timing_record (flux_timing_t *t, double seconds);
 void flux_timing_record_ns (flux_timing_t *t, uint64_t nanoseconds);
 void flux_timing_destroy (flux_timing_t *t);
 
-/* Likewise for whole numbers. */
+/* Likewise for numbers that are no durations: others than those from 0 to 9e12 are
+ * dropped, and counted as above. */
 flux_histogram_t *flux_metric_histogram_handle (flux_t *h, const char *name);
-void flux_histogram_record (flux_histogram_t *g, uint64_t sample);
+void flux_histogram_record (flux_histogram_t *g, double sample);
 void flux_histogram_destroy (flux_histogram_t *g);
 
 /* ---- the handle ---- */

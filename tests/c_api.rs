@@ -147,8 +147,8 @@ fn every_argument_that_makes_no_sense_has_a_defined_result(backend: Backend) {
     assert_eq!(series(&instance, "c.members")["estimate"], 2.0);
     assert_eq!(total(&instance, "own.count"), 6);
     assert_eq!(total(&instance, "c.handles"), 20, "those that were closed");
-    // Two times NaN and infinity for the gauge, NaN and -1 for the timer.
-    assert_eq!(total(&instance, "stats-agg.dropped_by_handles"), 8);
+    // By each: NaN and infinity for the gauge, NaN and -1 for the timer, -1 for the histogram.
+    assert_eq!(total(&instance, "stats-agg.dropped_by_handles"), 10);
     end(instance);
 }
 

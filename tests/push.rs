@@ -16,6 +16,7 @@ facts! {
     what_is_counted_before_the_module_is_there_is_kept,
     a_dump_needs_no_module,
     a_shell_sends_what_it_counts,
+    a_guest_pushes_when_allowed_under_names_of_its_own,
 }
 
 fn instance(backend: Backend, size: u32) -> Instance {
@@ -288,5 +289,72 @@ fn a_shell_sends_what_it_counts(backend: Backend) {
     instance.remove([1], "stats-agg").unwrap();
     assert!(refused(&["send", "a", "1"]).contains("no stats-agg on rank 1: flux module load stats-agg"));
     instance.remove([0, 2, 3], "stats-agg").unwrap();
+    instance.stop().unwrap();
+}
+
+fn a_guest_pushes_when_allowed_under_names_of_its_own(backend: Backend) {
+    const GUEST: &str = "guests.65534";
+    let instance = instance(backend, 2);
+    let command = Stage::of_this_build().unwrap().command().to_string_lossy().into_owned();
+    // As a job of another user: with that user's rights, and nothing else set. The double knows no such setting: there
+    // a guest's client says what the command would.
+    let send = |name: &str, value: i64, tag: Option<&str>| {
+        if let Backend::Real(_) = instance.backend() {
+            let tag = tag.map(|tag| format!("--tag {tag}")).unwrap_or_default();
+            let guest = "FLUX_HANDLE_USERID=65534 FLUX_HANDLE_ROLEMASK=2";
+            let script = format!("{guest} \"$0\" send {name} {value} {tag} 2>&1 || true");
+            return instance.run(1, "sh", &["-c", &script, &command]).unwrap();
+        }
+        let tags: Value = tag.and_then(|tag| tag.split_once('=')).into_iter().collect();
+        let metric = json!({ "name": name, "type": "counter", "value": value, "tags": tags });
+        let push = json!({ "version": 1, "metrics": [metric] });
+        instance
+            .rpc_as_guest(1, "stats-agg.push", push)
+            .err()
+            .map_or(String::new(), |error| error.to_string())
+    };
+    instance.load(0..2, "stats-agg", &["period=300ms"]).unwrap();
+    assert!(
+        send("app.runs", 1, None).contains("only the instance owner may push (guest-push=true"),
+        "the default"
+    );
+    instance.remove(0..2, "stats-agg").unwrap();
+    instance
+        .load(0..2, "stats-agg", &["period=300ms", "guest-push=true", "guest-series=3", "ttl=4s"])
+        .unwrap();
+    assert_eq!(send("app.runs", 5, None), "");
+    assert_eq!(send("app.runs", 2, Some("jobid=f1")), "");
+    instance.run(1, &command, &["send", "app.runs", "100"]).unwrap();
+    let runs = || {
+        let found = query(&instance, &[&format!("{GUEST}.app.runs")])["series"].clone();
+        found.as_array().unwrap().iter().map(|one| one["total"].as_i64().unwrap()).sum()
+    };
+    settles("what the guest pushed", runs, 7);
+    assert_eq!(total(&instance, "app.runs"), 100, "the owner's is another one");
+    // Another's names, the service's, more than its quota.
+    assert!(send("guests.0.app.runs", 1, None).contains("the service's own"));
+    assert!(send("modules.kvs.wakeups", 1, None).contains("the service's own"));
+    assert_eq!(send("app.more", 1, None), "");
+    assert!(send("app.evenmore", 1, None).contains("guests.65534 may have 3 series (guest-series)"));
+    let refused = || series(&instance, "stats-agg.refused")["tags"]["prefix"].clone();
+    eventually("refusals are counted as guests'", LIMIT, refused, |prefix| prefix == "guests");
+    // More than its budget: to be sent again.
+    let push = || instance.rpc_as_guest(1, "stats-agg.push", json!({ "version": 1, "metrics": [] }));
+    let said: Vec<Option<i32>> = (0..2000).filter_map(|_| push().err()).map(|error| error.errnum()).collect();
+    let big = json!({ "version": 1, "metrics": [], "id": "x".repeat(1 << 20), "seq": 1 });
+    let too_much = instance.rpc_as_guest(1, "stats-agg.push", big).unwrap_err();
+    assert_eq!(too_much.errnum(), Some(11), "EAGAIN: {too_much}");
+    assert!(said.iter().all(|errnum| *errnum == Some(11)), "{said:?}");
+    // What the owner has besides stays the owner's.
+    assert_eq!(instance.rpc_as_guest(1, "stats-agg.merge", json!({})).unwrap_err().errnum(), Some(1));
+    assert_eq!(instance.rpc_as_guest(0, "stats-agg.query", json!({})).unwrap_err().errnum(), Some(1));
+    // And when the guest is gone, so are its series.
+    let left = || query(&instance, &["guests.**"])["series"].clone();
+    eventually("they have ended", LIMIT, left, |left| *left == json!([]));
+    assert_eq!(total(&instance, "app.runs"), 100);
+    instance.remove(0..2, "stats-agg").unwrap();
+    for rank in 0..2 {
+        assert_eq!(complaints(&instance, rank), Vec::<String>::new());
+    }
     instance.stop().unwrap();
 }

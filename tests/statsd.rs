@@ -6,7 +6,7 @@ use std::net::{SocketAddr, UdpSocket};
 use std::os::unix::net::UnixDatagram;
 use std::path::PathBuf;
 use std::time::Duration;
-use tests::{complaints, eventually, facts, has_cancel, query, real, say, series};
+use tests::{complaints, eventually, facts, has_cancel, query, real, say, series, tree};
 
 /// Far beyond what is awaited: a test fails by what it sees, not by how long it took.
 const LIMIT: Duration = Duration::from_secs(40);
@@ -106,7 +106,7 @@ fn lines_to_any_rank_reach_rank_0_s_totals_exactly(backend: Backend) {
     assert!((time["sum"].as_f64().unwrap() - seconds).abs() < 1e-6, "{time}");
     let load = found("app.load", json!({}));
     assert_eq!((&load["count"], &load["sum"], &load["max"]["rank"]), (&json!(3), &json!(3), &json!(2)));
-    assert_eq!(found("app.size", json!({}))["sum"], json!(1.5 * rounds));
+    assert_eq!(found("app.size", json!({}))["sum"].as_f64(), Some(1.5 * rounds));
     let users = found("app.users", json!({}))["estimate"].as_f64().unwrap();
     assert!((users - rounds).abs() < 0.05 * rounds, "{users}");
     assert_eq!(total(&instance, "stats-agg.statsd.packets"), 3.0 * 2.0 * rounds);
@@ -310,6 +310,25 @@ fn the_content_cache_s_gauges_appear_at_rank_0_when_flux_is_told_where_to_send_t
     instance.stop().unwrap();
 }
 
+/// A handle's histogram and a client's `h` are one.
+#[test]
+fn a_histogram_is_one_series_whichever_way_it_comes() {
+    let instance = instance(Backend::Embedded, 1);
+    instance.load([0], "stats-agg", &["period=300ms", BOTH]).unwrap();
+    Client::of(&instance, 0).unix("app.size:0.5|h\napp.size:4|d");
+    let pushed = json!([{ "name": "app.size", "type": "histogram", "samples": [0.25, [8, 2]] }]);
+    instance.rpc(0, "stats-agg.push", json!({ "version": 1, "metrics": pushed })).unwrap();
+    let ask = || query(&instance, &["app.size"])["series"].clone();
+    let found = eventually("all five", LIMIT, ask, |found| found[0]["count"] == 5);
+    assert_eq!(found.as_array().unwrap().len(), 1, "{found}");
+    assert_eq!(
+        (&found[0]["sum"], &found[0]["min"], &found[0]["max"]),
+        (&json!(20.75), &json!(0.25), &json!(8.0))
+    );
+    instance.remove([0], "stats-agg").unwrap();
+    instance.stop().unwrap();
+}
+
 /// The README's script for jobs, as a job.
 #[test]
 fn a_job_finds_its_rank_s_socket_and_its_series_expire_after_it() {
@@ -334,6 +353,16 @@ fn a_job_finds_its_rank_s_socket_and_its_series_expire_after_it() {
         found.as_array().unwrap().iter().map(|one| one["name"].clone()).collect()
     };
     eventually("the gauge has expired", LIMIT, names, |names| !names.contains(&json!("app.progress")));
+    // And its counter, of which the sum of all jobs that are over stays.
+    let steps = || query(&instance, &["app.steps"])["series"].clone();
+    let ended = |found: &Value| {
+        found.as_array().is_some_and(|all| all.len() == 1) && found[0]["tags"] == json!({ "jobid": "ended" })
+    };
+    let found = eventually("the counter has ended", LIMIT, steps, ended);
+    assert_eq!(found[0]["total"], 2);
+    assert_eq!(tree(&instance)["app"]["steps"], 2);
+    let gone = || series(&instance, "stats-agg.series_ended")["total"].as_u64().unwrap_or(0);
+    eventually("both, on both ranks", LIMIT, gone, |&gone| gone >= 4);
     instance.remove(0..2, "stats-agg").unwrap();
     instance.stop().unwrap();
 }

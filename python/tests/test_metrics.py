@@ -95,7 +95,7 @@ class Counting(unittest.TestCase):
         self.assertEqual(found["gauge", "a.change"]["add"], -1)
         sketch = {"sum": 500000000, "squares": "250000000000000000", "min": 500000000, "max": 500000000}
         self.assertEqual(found["timer", "a.time_s"]["sketch"], {**sketch, "buckets": [[bucket(500000000), 1]]})
-        self.assertEqual(found["histogram", "a.bytes"]["sketch"]["sum"], 4096)
+        self.assertEqual(found["histogram", "a.bytes"]["sketch"]["sum"], 4096_000_000)
         self.assertEqual(found["set", "a.users"]["members"], ["alice"])
 
     def test_nothing_is_sent_when_nothing_changed(self):
@@ -126,6 +126,7 @@ class Counting(unittest.TestCase):
             lambda: self.metrics.record("a", -1e-9),
             lambda: self.metrics.record("a", 1e12),
             lambda: self.metrics.histogram("a", -1),
+            lambda: self.metrics.histogram("a", 1e13),
             lambda: self.metrics.member("a", ""),
             lambda: self.metrics.member("a", 5),
             lambda: self.metrics.timed("modules.x"),

@@ -99,6 +99,9 @@ int main (void)
     FAILS (flux_metric_timing (h, "c.t", -1e-9) == -1, EINVAL);
     FAILS (flux_metric_timing (h, "c.t", INFINITY) == -1, EINVAL);
     FAILS (flux_metric_timing (h, "c.t", 1e300) == -1, EINVAL);
+    FAILS (flux_metric_histogram (h, "c.h", NAN) == -1, EINVAL);
+    FAILS (flux_metric_histogram (h, "c.h", -1) == -1, EINVAL);
+    FAILS (flux_metric_histogram (h, "c.h", 1e13) == -1, EINVAL);
     FAILS (flux_metric_set (h, "c.s", NULL) == -1, EINVAL);
     FAILS (flux_metric_set (h, "c.s", "") == -1, EINVAL);
     FAILS (flux_metric_set (h, "c.s", "\xff") == -1, EINVAL);
@@ -147,6 +150,7 @@ int main (void)
         flux_timing_record_ns (t, 750000000);
         flux_histogram_record (n, 0);
         flux_histogram_record (n, 4096);
+        flux_histogram_record (n, -1);
         /* One series in two spellings, and one name for two types. */
         WORKS (flux_metric_count (h, "c.tags;a=1;b=2", 1) == 0);
         WORKS (flux_metric_count (h, "c.tags;b=2;a=1", 2) == 0);

@@ -138,7 +138,7 @@ pub unsafe extern "C" fn flux_metric_histogram_handle(h: RawHandle, name: *const
 /// # Safety
 /// `g` is null or valid.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn flux_histogram_record(g: *mut Histogram, sample: u64) {
+pub unsafe extern "C" fn flux_histogram_record(g: *mut Histogram, sample: c_double) {
     // SAFETY: as the caller says.
     unsafe { with(g, |histogram| histogram.record(sample)) }
 }

@@ -7,6 +7,7 @@ pub mod handles;
 mod state;
 
 use flux::Error;
+use flux_metrics::Histogram;
 use libc::{c_char, c_double, c_int};
 use state::{State, with_state};
 use std::ffi::{CStr, c_void};
@@ -127,9 +128,12 @@ pub unsafe extern "C" fn flux_metric_timing(h: RawHandle, name: *const c_char, s
 /// # Safety
 /// `h` and `name` are null or valid.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn flux_metric_histogram(h: RawHandle, name: *const c_char, sample: u64) -> c_int {
-    let body =
-        |state: &State, name: &CStr| state.histograms.with(state, name, |histogram| histogram.record(sample));
+pub unsafe extern "C" fn flux_metric_histogram(h: RawHandle, name: *const c_char, sample: c_double) -> c_int {
+    let body = |state: &State, name: &CStr| {
+        let bad = || Error::invalid("expected a number from 0 up to 9e12");
+        Some(sample).filter(|&sample| Histogram::takes(sample)).ok_or_else(bad)?;
+        state.histograms.with(state, name, |histogram| histogram.record(sample))
+    };
     // SAFETY: as the caller says.
     unsafe { named(h, name, body) }
 }

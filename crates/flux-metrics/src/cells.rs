@@ -92,7 +92,7 @@ impl GaugeCell {
 /// Samples kept as they come before they are counted.
 const RING: usize = 64;
 
-/// A timer's or a histogram's samples.
+/// A timer's or a histogram's samples: nanoseconds, or millionths.
 #[derive(Debug)]
 pub(crate) struct SamplesCell {
     ring: Box<[Cell<u64>; RING]>,

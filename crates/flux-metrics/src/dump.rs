@@ -93,7 +93,7 @@ fn follow(total: &mut Pushed, later: &Pushed) {
 
 fn kind(key: &Key) -> &'static str {
     match key.kind() {
-        stats_core::Kind::Timer if key.unit() == Unit::None => "histogram",
+        stats_core::Kind::Timer if key.unit() == Unit::Millionths => "histogram",
         kind => kind.name(),
     }
 }
@@ -103,20 +103,20 @@ fn numbers(key: &Key, total: &Pushed) -> Vec<(&'static str, Value)> {
         Pushed::Count(total) => vec![("total", json!(Number::new(*total, key.unit())))],
         Pushed::Set(value) => vec![("value", json!(value.to_f64()))],
         Pushed::Add(by) => vec![("change", json!(by.to_f64()))],
-        Pushed::Samples(samples) => shape(samples, if key.unit() == Unit::None { 1.0 } else { 1e-9 }),
+        Pushed::Samples(samples) => shape(samples, if key.unit() == Unit::Millionths { 1e6 } else { 1e9 }),
         Pushed::Members(members) => vec![("members", json!(members.estimate().round()))],
     }
 }
 
-/// Durations in seconds.
-fn shape(samples: &Samples, scale: f64) -> Vec<(&'static str, Value)> {
+/// In units of answers, of which each is `one`.
+fn shape(samples: &Samples, one: f64) -> Vec<(&'static str, Value)> {
     let (min, max) = samples.range().unwrap_or_default();
-    let quantile = |q| samples.quantile(q).unwrap_or_default() * scale;
+    let quantile = |q| samples.quantile(q).unwrap_or_default() / one;
     vec![
         ("count", samples.count().into()),
-        ("sum", json!(samples.sum() as f64 * scale)),
-        ("min", json!(min as f64 * scale)),
-        ("max", json!(max as f64 * scale)),
+        ("sum", json!(samples.sum() as f64 / one)),
+        ("min", json!(min as f64 / one)),
+        ("max", json!(max as f64 / one)),
         ("p50", json!(quantile(0.5))),
         ("p99", json!(quantile(0.99))),
     ]
@@ -150,7 +150,7 @@ mod tests {
         let mut samples = Samples::default();
         samples.add(250_000_000, 4);
         add("c.wait_s", &[], Kind::Timer, Unit::Nanoseconds, Pushed::Samples(samples.clone()));
-        add("c.bytes", &[], Kind::Timer, Unit::None, Pushed::Samples(samples));
+        add("c.bytes", &[], Kind::Timer, Unit::Millionths, Pushed::Samples(samples));
         let mut members = Members::default();
         members.insert("x");
         add("d.users", &[], Kind::Set, Unit::None, Pushed::Members(members));
@@ -163,7 +163,7 @@ mod tests {
             filled("stderr").as_text(),
             "a.depth gauge value=1.5\n\
              b.count{k=v} counter total=5\n\
-             c.bytes histogram count=4 sum=1000000000.0 min=250000000.0 max=250000000.0 p50=250000000.0 p99=250000000.0\n\
+             c.bytes histogram count=4 sum=1000.0 min=250.0 max=250.0 p50=250.0 p99=250.0\n\
              c.wait_s timer count=4 sum=1.0 min=0.25 max=0.25 p50=0.25 p99=0.25\n\
              d.users set members=1.0\n"
         );

@@ -2,6 +2,7 @@
 
 use crate::aggregator::Aggregator;
 use crate::cells::{CounterCell, GaugeCell, SamplesCell, SetCell};
+use stats_core::Unit;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
@@ -115,7 +116,7 @@ impl Drop for Timing<'_> {
     }
 }
 
-/// Takes whole numbers: their number, sum, extremes and distribution.
+/// Takes numbers that are no durations, such as bytes: their number, sum, extremes and distribution.
 #[derive(Clone)]
 pub struct Histogram {
     pub(crate) cell: Rc<SamplesCell>,
@@ -123,10 +124,19 @@ pub struct Histogram {
 }
 
 impl Histogram {
-    /// Records one.
+    /// Whether it can be recorded.
+    pub fn takes(sample: f64) -> bool {
+        Unit::Millionths.parts(sample).is_some()
+    }
+
+    /// Records one, kept to a millionth. What is negative, not finite, or above 9 × 10^12 is dropped, and counted as
+    /// such.
     #[inline]
-    pub fn record(&self, sample: u64) {
-        self.cell.record(sample);
+    pub fn record(&self, sample: f64) {
+        match Unit::Millionths.parts(sample) {
+            Some(millionths) => self.cell.record(millionths),
+            None => self.aggregator.drop_value(),
+        }
         self.aggregator.tick();
     }
 }

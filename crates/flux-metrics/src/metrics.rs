@@ -220,9 +220,10 @@ impl Metrics {
         }
     }
 
-    /// A histogram: whole numbers, such as bytes.
+    /// A histogram: numbers that are no durations, such as bytes. What a statsd client sends of that name as `h` or `d` is
+    /// the same series.
     pub fn histogram(&self, name: &str) -> Result<Histogram> {
-        match self.slot(name, Kind::Timer, Unit::None, || Slot::Samples(Rc::default()))? {
+        match self.slot(name, Kind::Timer, Unit::Millionths, || Slot::Samples(Rc::default()))? {
             Slot::Samples(cell) => Ok(Histogram { cell, aggregator: self.view.aggregator.clone() }),
             _ => Err(mismatch(name)),
         }
@@ -260,9 +261,9 @@ impl Metrics {
         self.named(&self.view.timers, name, Metrics::timer, |timer| timer.record(duration));
     }
 
-    /// Records a whole number.
+    /// Records a number that is no duration.
     #[inline]
-    pub fn sample(&self, name: &str, sample: u64) {
+    pub fn sample(&self, name: &str, sample: f64) {
         self.named(&self.view.histograms, name, Metrics::histogram, |histogram| histogram.record(sample));
     }
 

@@ -20,7 +20,8 @@ const WAITING_MAX: usize = 4096;
 
 /// Send a metric, or statsd lines from standard input, to this broker's stats-agg
 ///
-/// It is merged over all ranks with everything else. Only the instance owner may send.
+/// It is merged over all ranks with everything else. Other users than the instance owner may send where the module has
+/// guest-push=true, and get the prefix guests.UID.
 #[derive(Args)]
 #[command(
     after_help = "Examples:\n  flux stats send app.runs 1\n  flux stats send app.depth 17 -t g --tag queue=batch\n  \
@@ -60,7 +61,7 @@ enum Kind {
     /// Set: VALUE is a member
     #[value(alias = "set")]
     S,
-    /// Histogram: VALUE is a whole number
+    /// Histogram: VALUE is a number that is no duration, such as bytes
     #[value(alias = "histogram")]
     H,
 }

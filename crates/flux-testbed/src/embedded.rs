@@ -28,8 +28,8 @@ impl Embedded {
                 .args(["--rank", &rank.to_string(), "--size", &options.size.to_string()])
                 .args(["--topo", &options.topology.name(), "--rundir"])
                 .arg(rundir)
-                .envs(options.environment.iter().cloned())
                 .env("FLUX_STATS_LIBFLUX", stage.libflux())
+                .envs(options.environment.iter().cloned())
                 // A Ctrl-C at the terminal is for whoever started the instance, and ends it in order.
                 .process_group(0)
                 // A broker ends when its input does: when this process ends, however.

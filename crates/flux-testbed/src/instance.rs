@@ -318,6 +318,16 @@ impl Instance {
         }
     }
 
+    /// Makes the instance forget the jobs that are over. The double has none.
+    pub fn forget_jobs(&self) -> Result<()> {
+        match &self.running {
+            Running::Real(real) => {
+                self.run(0, &real.flux(), &["job", "purge", "--force", "--num-limit=0"]).map(drop)
+            }
+            Running::Embedded(_) => Ok(()),
+        }
+    }
+
     /// Ends the instance, and says if it ended badly.
     pub fn stop(mut self) -> Result<()> {
         self.clients.lock().unwrap_or_else(PoisonError::into_inner).clear();

@@ -144,7 +144,17 @@ static BUILT_IN: &[Section] = &[
             ),
             Described::gauge("stats-agg.streams", N, "streaming queries that are open"),
             Described::counter("stats-agg.panics", N, "panics that were contained (none should be)"),
-            Described::counter("stats-agg.untimed_waits", N, "waits of threads beyond the probe's slots"),
+            Described::counter("stats-agg.untimed_threads", N, "threads beyond the probe's slots"),
+            Described::counter(
+                "stats-agg.clock_steps",
+                N,
+                "how often the processor's counter did not fit the clock: stopped, reset, or on another host",
+            ),
+            Described::counter(
+                "stats-agg.series_ended",
+                N,
+                "series of jobs and of guests that were gone after `ttl`, on each rank that had them",
+            ),
             Described::timer(
                 "stats-agg.collect.COLLECTOR.reply_s",
                 NS,

@@ -33,7 +33,9 @@ impl Number {
     /// `amount` in the unit of answers.
     pub fn new(amount: Amount, unit: Unit) -> Self {
         match amount.as_whole() {
-            Some(whole) if unit.in_one() == 1.0 && whole.abs() <= INTEGER_MAX => Number::Whole(whole as i64),
+            Some(parts) if unit != Unit::Nanoseconds && is_whole(parts, unit) => {
+                Number::Whole((parts / unit.in_one() as i128) as i64)
+            }
             _ => Number::Real(real(amount, unit)),
         }
     }
@@ -46,6 +48,12 @@ impl Serialize for Number {
             Number::Real(real) => to.serialize_f64(real),
         }
     }
+}
+
+/// Whether it is an integer, in the unit of answers, that may be shown as one.
+fn is_whole(parts: i128, unit: Unit) -> bool {
+    let one = unit.in_one() as i128;
+    parts % one == 0 && (parts / one).abs() <= INTEGER_MAX
 }
 
 /// In the unit of answers.
@@ -344,13 +352,12 @@ impl Node {
 }
 
 pub(crate) fn timer(samples: &Samples, unit: Unit, rate: f64) -> Values {
-    let scale = 1.0 / unit.in_one();
     let sum = Amount::whole(i128::try_from(samples.sum()).unwrap_or(i128::MAX));
     let shape = samples.range().map(|(min, max)| {
         let quantile = |q| samples.quantile(q).unwrap_or(0.0);
         let deviation = samples.deviation().unwrap_or(0.0);
         [min as f64, max as f64, deviation, quantile(0.5), quantile(0.9), quantile(0.99)]
-            .map(|value| value * scale)
+            .map(|value| value / unit.in_one())
     });
     Values::Timer { count: samples.count(), rate, sum: Number::new(sum, unit), shape }
 }
@@ -408,6 +415,9 @@ mod tests {
         assert!(number(Amount::whole(1 << 60), Unit::None).is_f64());
         assert_eq!(number(Amount::whole(1 << 53), Unit::Bytes), json!(1_i64 << 53));
         assert_eq!(number(Amount::whole(1_500_000_000), Unit::Nanoseconds), json!(1.5));
+        assert_eq!(number(Amount::whole(2_000_000_000), Unit::Nanoseconds), json!(2.0));
+        assert_eq!(number(Amount::whole(7_000_000), Unit::Millionths), json!(7));
+        assert_eq!(number(Amount::whole(7_500_000), Unit::Millionths), json!(7.5));
     }
 
     #[test]

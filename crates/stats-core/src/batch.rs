@@ -15,7 +15,7 @@ use crate::wire::{DecodeError, Reader, Writer, list};
 pub(crate) use flows::WireFlows;
 
 /// The version of all formats here. A receiver refuses any other, the sender keeps what it has in custody.
-pub(crate) const VERSION: u8 = 3;
+pub(crate) const VERSION: u8 = 4;
 
 const KIND: u8 = 3;
 const REGULAR: u8 = 0;
@@ -26,6 +26,7 @@ const SEALED: u8 = 8;
 const LONE: u8 = 16;
 const BOUND: u8 = 32;
 const DOUBT: u8 = 64;
+const WITHDRAWN: u8 = 128;
 
 /// Bounds on what one batch may hold; each item takes a byte at least, so its size bounds it too.
 pub(crate) const SERIES_MAX: usize = 1_000_000;
@@ -74,6 +75,8 @@ pub(crate) struct Regular {
     pub(crate) flows: WireFlows,
     /// Ascending numbers.
     pub(crate) states: Vec<(u32, StateChange)>,
+    /// Ascending numbers that stand for nothing from now on: of series that have ended.
+    pub(crate) withdrawn: Vec<u32>,
 }
 
 /// See the module's description. Series are numbered by its own dictionary.
@@ -120,7 +123,10 @@ impl Regular {
         let mut out = Writer::new();
         let lone = self.is_lone();
         out.byte(VERSION);
-        out.byte(REGULAR | flag(self.closing, CLOSING) | flag(self.seq.is_some(), SEALED) | flag(lone, LONE));
+        let withdrawn = !self.withdrawn.is_empty();
+        let sealed = self.seq.is_some();
+        let flags = flag(self.closing, CLOSING) | flag(sealed, SEALED) | flag(lone, LONE);
+        out.byte(REGULAR | flags | flag(withdrawn, WITHDRAWN));
         out.uint(u64::from(self.rank));
         out.fixed64(self.epoch);
         out.uint(self.link_seq);
@@ -152,6 +158,14 @@ impl Regular {
             match change {
                 Some(states) => states.encode(&mut out),
                 None => out.uint(0),
+            }
+        }
+        if withdrawn {
+            let mut next = 0;
+            out.count(self.withdrawn.len());
+            for &number in &self.withdrawn {
+                out.uint(u64::from(number - next));
+                next = number;
             }
         }
         out.into_bytes()
@@ -190,6 +204,18 @@ impl Regular {
             number = number.checked_add(from.u32()?).ok_or(beyond)?;
             Ok((number, States::decode_change(from)?))
         })?;
+        let mut withdrawn = Vec::new();
+        if flags & WITHDRAWN != 0 {
+            let mut number = 0_u32;
+            withdrawn = list(from, SERIES_MAX, |from| {
+                number =
+                    number.checked_add(from.u32()?).ok_or(DecodeError::Malformed("series beyond 32 bits"))?;
+                Ok(number)
+            })?;
+            if withdrawn.is_empty() {
+                return Err(DecodeError::Malformed("nothing is withdrawn"));
+            }
+        }
         let closing = flags & CLOSING != 0;
         Ok(Regular {
             rank,
@@ -208,6 +234,7 @@ impl Regular {
             dictionary,
             flows,
             states,
+            withdrawn,
         })
     }
 }
@@ -256,7 +283,7 @@ impl Message {
         let flags = from.byte()?;
         let (kind, flags) = (flags & KIND, flags & !KIND);
         let message = match kind {
-            REGULAR if flags & !(CLOSING | SEALED | LONE) == 0 => {
+            REGULAR if flags & !(CLOSING | SEALED | LONE | WITHDRAWN) == 0 => {
                 Message::Regular(Box::new(Regular::decode(flags, &mut from)?))
             }
             DETACHED if flags & !(BOUND | DOUBT) == 0 => {

@@ -75,6 +75,16 @@ impl Flows {
         self.touched.is_empty() && self.timers.is_empty() && self.sets.is_empty()
     }
 
+    /// Whether there is something of a series.
+    pub(crate) fn has(&self, id: SeriesId) -> bool {
+        match id.kind() {
+            Kind::Counter => self.counters.get(id.position()).is_some_and(|&(_, touched)| touched),
+            Kind::Timer => self.timers.contains_key(&id),
+            Kind::Set => self.sets.contains_key(&id),
+            Kind::Gauge => false,
+        }
+    }
+
     pub(crate) fn count(&mut self, id: SeriesId, gain: Gain) {
         debug_assert_eq!(id.kind(), Kind::Counter);
         let position = id.position();

@@ -3,7 +3,9 @@
 mod audit;
 mod children;
 mod coverage;
+mod dictionary;
 mod doubt;
+mod ending;
 mod local;
 mod saved;
 mod upstream;
@@ -20,6 +22,7 @@ use crate::wire::DecodeError;
 pub use audit::{Audit, Holding};
 use children::Link;
 use coverage::Coverage;
+use ending::Ending;
 use std::collections::BTreeMap;
 use std::time::Duration;
 use upstream::Upstream;
@@ -124,6 +127,8 @@ pub struct Events {
     pub merged_values: u64,
     /// Gauges of children that did not fit in the memory set aside for them.
     pub states_overflow: u64,
+    /// Series of jobs that have ended, see [`Node::set_ttl`].
+    pub ended: u64,
 }
 
 /// Identities that wait to go upstream: some 20 MiB. Beyond it, who sends keeps what it has until there is room.
@@ -155,6 +160,7 @@ pub struct Node {
     pub(crate) coverage: Coverage,
     open: Open,
     upstream: Upstream,
+    ending: Ending,
     generation: u64,
     /// When something was last asked of this node: what it says of ages is as of then.
     now: Now,
@@ -199,6 +205,7 @@ impl Node {
             coverage: Coverage::new(config.size),
             open: Open::default(),
             upstream: Upstream::new(),
+            ending: Ending::default(),
             generation: 0,
             now,
             last_seal_ns: now.mono_ns,
@@ -210,6 +217,7 @@ impl Node {
             granted_before: (0, 0),
             config,
         };
+        node.tell_time(now);
         node.coverage.own(node.config.rank, now, node.expiry_ns(now), false);
         node.set_history(HISTORY);
         node
@@ -328,6 +336,8 @@ impl Node {
         self.coverage.own(self.config.rank, now, self.expiry_ns(now), self.unloading);
         self.own.roll(span_ns, now.wall_ns, Some(self.config.rank));
         self.below.roll(span_ns, now.wall_ns, None);
+        self.end_idle(now, span_ns);
+        self.tell_time(now);
         self.open_own(span_ns);
         self.upstream.period_ended();
         self.close_open();

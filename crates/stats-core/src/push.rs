@@ -87,6 +87,7 @@ impl From<Refused> for Refusal {
             Refused::Tags => "tags",
             Refused::Full(_) => "full",
             Refused::Share(_) => "share",
+            Refused::Guest(..) => "quota",
         };
         Refusal::new(reason, refused.to_string())
     }
@@ -181,7 +182,12 @@ pub(crate) fn name_of(metric: &Value) -> (String, String) {
 
 impl Metric {
     /// A metric of a push. Names that are the service's own are refused.
-    pub fn parse(mut metric: Value) -> Result<Self, Refusal> {
+    pub fn parse(metric: Value) -> Result<Self, Refusal> {
+        Metric::parse_for(metric, None)
+    }
+
+    /// Likewise, of a guest, whose names all begin with `namespace`.
+    pub(crate) fn parse_for(mut metric: Value, namespace: Option<&str>) -> Result<Self, Refusal> {
         let Value::Object(map) = &mut metric else { return Err(bad("a metric is expected to be an object")) };
         let mut fields = Fields { map };
         let Some(Value::String(name)) = fields.take("name") else {
@@ -192,6 +198,7 @@ impl Metric {
                 format!("{:?}: names that begin with {}. are the service's own", short(&name), prefix(&name));
             return Err(Refusal::new("reserved", text));
         }
+        let name = namespace.map(|namespace| format!("{namespace}{name}")).unwrap_or(name);
         let tags = match fields.take("tags") {
             None => Map::new(),
             Some(Value::Object(tags)) => tags,
@@ -208,8 +215,14 @@ impl Metric {
                 (key(Kind::Counter, Unit::None)?, Pushed::Count(amount("value", &value)?))
             }
             Some("gauge") => (key(Kind::Gauge, Unit::None)?, gauge(&mut fields)?),
-            Some("timer") => (key(Kind::Timer, Unit::Nanoseconds)?, samples(&mut fields, 1e9)?),
-            Some("histogram") => (key(Kind::Timer, Unit::None)?, samples(&mut fields, 1.0)?),
+            Some("timer") => {
+                let unit = Unit::Nanoseconds;
+                (key(Kind::Timer, unit)?, samples(&mut fields, unit)?)
+            }
+            Some("histogram") => {
+                let unit = Unit::Millionths;
+                (key(Kind::Timer, unit)?, samples(&mut fields, unit)?)
+            }
             Some("set") => (key(Kind::Set, Unit::None)?, members(&mut fields)?),
             _ => {
                 let got = shown(&kind.unwrap_or(Value::Null));
@@ -239,14 +252,13 @@ fn gauge(fields: &mut Fields<'_>) -> Result<Pushed, Refusal> {
     }
 }
 
-/// Samples in units of which `scale` make one of the format's.
-fn samples(fields: &mut Fields<'_>, scale: f64) -> Result<Pushed, Refusal> {
+fn samples(fields: &mut Fields<'_>, unit: Unit) -> Result<Pushed, Refusal> {
     match (fields.take("samples"), fields.take("sketch")) {
         (Some(Value::Array(list)), None) if list.len() <= VALUES_MAX => {
             let mut samples = Samples::default();
             for entry in &list {
-                let (sample, times) = sample(entry, scale).ok_or_else(|| {
-                    let form = "a number from 0 up to 2^63 inside, or [number, times]";
+                let (sample, times) = sample(entry, unit).ok_or_else(|| {
+                    let form = "a number from 0 up to 9e9 (timer) or 9e12 (histogram), or [number, times]";
                     bad(format!("samples: expected {form}, got {}", shown(entry)))
                 })?;
                 samples.add(sample, times);
@@ -259,9 +271,7 @@ fn samples(fields: &mut Fields<'_>, scale: f64) -> Result<Pushed, Refusal> {
     }
 }
 
-fn sample(entry: &Value, scale: f64) -> Option<(u64, u64)> {
-    /// 2^63: beyond, squares of many would not add up exactly.
-    const SAMPLE_MAX: f64 = 9_223_372_036_854_775_808.0;
+fn sample(entry: &Value, unit: Unit) -> Option<(u64, u64)> {
     let (sample, times) = match entry {
         Value::Array(pair) => match pair.as_slice() {
             [sample, times] => (sample, times.as_u64()?),
@@ -269,10 +279,7 @@ fn sample(entry: &Value, scale: f64) -> Option<(u64, u64)> {
         },
         sample => (sample, 1),
     };
-    let real = sample.as_f64()? * scale;
-    // A whole number is taken as it is: a double may have fewer digits.
-    let exact = sample.as_u64().filter(|_| scale == 1.0);
-    (0.0..SAMPLE_MAX).contains(&real).then_some((exact.unwrap_or(real.round() as u64), times))
+    Some((unit.parts(sample.as_f64()?)?, times))
 }
 
 fn counted(fields: &mut Fields<'_>) -> Result<Pushed, Refusal> {

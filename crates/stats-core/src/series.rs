@@ -1,8 +1,9 @@
-//! What is counted: names, tags, kinds, and the catalog in which a node numbers them.
+//! What is counted: names, tags, kinds, and the catalog of those that a node knows.
+
+mod catalog;
 
 use crate::wire::{DecodeError, Reader, Writer};
-use indexmap::IndexSet;
-use std::collections::HashMap;
+pub(crate) use catalog::{Catalog, Numbers};
 
 /// The longest name, in bytes.
 pub const NAME_MAX: usize = 200;
@@ -11,7 +12,17 @@ pub const TAGS_MAX: usize = 16;
 /// The longest tag key or value, in bytes.
 pub const TAG_MAX: usize = 200;
 /// Prefixes of the service's own series: what others push may not begin with one.
-pub const RESERVED: &[&str] = &["modules.", "broker.", "stats-agg.", "jobs.", "resources.", "overlay."];
+pub const RESERVED: &[&str] =
+    &["modules.", "broker.", "stats-agg.", "jobs.", "resources.", "overlay.", GUESTS];
+/// What other users than the instance's owner push is here, each user's under a number.
+pub const GUESTS: &str = "guests.";
+/// Series that such a user may have, unless another bound is set.
+pub const GUEST_SERIES: usize = 100;
+
+/// The tag that says which job a series is of.
+pub const JOB_TAG: &str = "jobid";
+/// Its value on the series in which those of jobs that are over are summed up.
+pub const ENDED: &str = "ended";
 
 /// What kind of quantity a series is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -71,6 +82,15 @@ impl Unit {
             Unit::Millionths => 1e6,
         }
     }
+
+    /// A sample in this unit as it is kept: in whole parts. `None`: it is negative, or not below 2^63 parts, beyond which
+    /// squares of many would not add up exactly; or it is not finite.
+    #[inline]
+    pub fn parts(self, sample: f64) -> Option<u64> {
+        const END: f64 = 9_223_372_036_854_775_808.0;
+        let parts = sample * self.in_one();
+        (sample >= 0.0 && parts < END).then_some((parts + 0.5) as u64)
+    }
 }
 
 /// The identity of a series: equal keys merge.
@@ -99,6 +119,9 @@ pub enum Refused {
     /// The room for what is pushed is taken, as far as this source may take it.
     #[error("the share of {0:?} in the series that may be pushed is used up (max-series)")]
     Share(String),
+    /// A guest, or all guests together, have as many series as they may have.
+    #[error("{0} may have {1} series (guest-series), and guests together {2} (a part of max-series)")]
+    Guest(String, usize, usize),
 }
 
 impl Key {
@@ -136,13 +159,34 @@ impl Key {
         self.unit
     }
 
-    /// Whose series it is, where it was pushed: the first part of its name. `None`: the service's own, for which room
+    fn is_of_guest(&self) -> bool {
+        self.name.starts_with(GUESTS)
+    }
+
+    /// Whose series it is, where it was pushed: the first part of its name, of guests the first two. `None`: the service's own, for which room
     /// is kept. (Those that name a `prefix` are as many as the prefixes that others think of: they are not.)
     fn source(&self) -> Option<&str> {
+        if let Some(rest) = self.name.strip_prefix(GUESTS) {
+            return Some(&self.name[..GUESTS.len() + prefix(rest).len()]);
+        }
         if !is_reserved(&self.name) {
             return Some(prefix(&self.name));
         }
         self.tags.iter().any(|(key, _)| key == PREFIX_TAG).then_some(PREFIX_TAG)
+    }
+
+    /// Whether it ends when nothing was sent to it for its time to live: one of a job, which may be over, or of a guest.
+    /// The sums of jobs stay, and what is the service's own is the service's business.
+    pub(crate) fn is_passing(&self) -> bool {
+        let of_job = || self.tags.iter().any(|(key, value)| key == JOB_TAG && value != ENDED);
+        self.is_of_guest() || (!is_reserved(&self.name) && of_job())
+    }
+
+    /// The series that goes on with what this one, which ends, amounts to: of jobs one for each name, however many tags
+    /// they had. There is none of gauges; and none of guests, whose names may be ever new ones.
+    pub(crate) fn sum_of_ended(&self) -> Option<Key> {
+        let tags = vec![(JOB_TAG.to_owned(), ENDED.to_owned())];
+        (self.kind != Kind::Gauge && !self.is_of_guest()).then(|| Key { tags, ..self.clone() })
     }
 
     pub(crate) fn encode(&self, out: &mut Writer) {
@@ -224,111 +268,6 @@ impl SeriesId {
     }
 }
 
-/// The series that a node knows, numbered in the order in which it met them.
-///
-/// What is pushed may fill all but the last part of it ([`RESERVE`]), so that there is room for the service's own series
-/// whatever others do. Of that, a source (the first part of a name) may have [`SHARE`] times what is still free: the dynamic
-/// thresholds of Choudhury and Hahne ("Dynamic queue length thresholds for shared-memory packet switches", 1998). A
-/// source alone gets most of the room, and yet there is always some for another.
-#[derive(Debug, Default)]
-pub(crate) struct Catalog {
-    keys: IndexSet<Key>,
-    /// By number.
-    ids: Vec<SeriesId>,
-    /// The number of each, by kind and position.
-    numbers: [Vec<u32>; 4],
-    max: usize,
-    /// How many are pushed, and how many of each source.
-    pushed: usize,
-    sources: HashMap<Box<str>, usize>,
-}
-
-/// This part of a catalog's room is for the service's own series alone.
-const RESERVE: usize = 8;
-/// How many times the free room a source may have: alone, three quarters of what is for sources.
-const SHARE: usize = 3;
-
-impl Catalog {
-    pub(crate) fn new(max: usize) -> Self {
-        Catalog { max: max.min(CATALOG_MAX), ..Catalog::default() }
-    }
-
-    pub(crate) fn set_max(&mut self, max: usize) {
-        self.max = max.min(CATALOG_MAX);
-    }
-
-    pub(crate) fn declare(&mut self, key: Key) -> Result<SeriesId, Refused> {
-        if let Some(number) = self.keys.get_index_of(&key) {
-            return Ok(self.ids[number]);
-        }
-        if let Some(source) = key.source() {
-            let free = (self.max - self.max / RESERVE).saturating_sub(self.pushed);
-            let has = self.sources.get(source).copied().unwrap_or(0);
-            if has >= free.saturating_mul(SHARE) {
-                return Err(Refused::Share(source.to_owned()));
-            }
-        }
-        self.add(key)
-    }
-
-    /// As [`Catalog::declare`], for what an earlier catalog held.
-    pub(crate) fn restore(&mut self, key: Key) -> Result<SeriesId, Refused> {
-        self.find(&key).map_or_else(|| self.add(key), Ok)
-    }
-
-    fn add(&mut self, key: Key) -> Result<SeriesId, Refused> {
-        let number = u32::try_from(self.ids.len()).ok().filter(|_| self.ids.len() < self.max);
-        let number = number.ok_or(Refused::Full(self.max))?;
-        if let Some(source) = key.source() {
-            self.pushed += 1;
-            match self.sources.get_mut(source) {
-                Some(has) => *has += 1,
-                None => drop(self.sources.insert(source.into(), 1)),
-            }
-        }
-        let kind = key.kind;
-        let of_kind = &mut self.numbers[usize::from(kind.number())];
-        let id = SeriesId::new(kind, of_kind.len() as u32);
-        of_kind.push(number);
-        self.ids.push(id);
-        self.keys.insert(key);
-        Ok(id)
-    }
-
-    pub(crate) fn find(&self, key: &Key) -> Option<SeriesId> {
-        self.keys.get_index_of(key).map(|number| self.ids[number])
-    }
-
-    /// Its number; an identifier of another catalog has none.
-    pub(crate) fn number(&self, id: SeriesId) -> Option<u32> {
-        self.numbers[usize::from(id.kind().number())].get(id.position()).copied()
-    }
-
-    pub(crate) fn has(&self, id: SeriesId, kind: Kind) -> bool {
-        id.kind() == kind && self.number(id).is_some()
-    }
-
-    pub(crate) fn key(&self, id: SeriesId) -> Option<&Key> {
-        self.keys.get_index(self.number(id)? as usize)
-    }
-
-    pub(crate) fn len(&self) -> usize {
-        self.ids.len()
-    }
-
-    /// `count` of them from number `from` on, or as many as there are.
-    pub(crate) fn part(&self, from: usize, count: usize) -> impl Iterator<Item = (SeriesId, &Key)> {
-        let end = from.saturating_add(count).min(self.ids.len());
-        let keys = self.keys.get_range(from.min(end)..end);
-        self.ids[from.min(end)..end].iter().copied().zip(keys.into_iter().flatten())
-    }
-
-    /// By number.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (SeriesId, &Key)> {
-        self.ids.iter().copied().zip(&self.keys)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -348,34 +287,6 @@ mod tests {
         assert_eq!(with(&[("b", "1"), ("a", "2")]), with(&[("a", "2"), ("b", "1")]));
         assert_eq!(with(&[("a", "")]), Err(Refused::Tags));
         assert_eq!(with(&vec![("k", "v"); TAGS_MAX + 1]), Err(Refused::Tags));
-    }
-
-    #[test]
-    fn a_full_catalog_refuses_new_series_and_keeps_old_ones() {
-        let mut catalog = Catalog::new(1);
-        let key = |name| Key::new(name, &[], Kind::Counter, Unit::None).unwrap();
-        let id = catalog.declare(key("modules.a")).unwrap();
-        assert_eq!(catalog.declare(key("modules.b")), Err(Refused::Full(1)));
-        assert_eq!(catalog.declare(key("modules.a")), Ok(id));
-    }
-
-    #[test]
-    fn a_runaway_source_leaves_room_for_the_service_and_for_others() {
-        let mut catalog = Catalog::new(344);
-        let key = |name: &str| Key::new(name, &[], Kind::Counter, Unit::None).unwrap();
-        let mut runaway = |source: &str| {
-            (0..1000).filter(|n| catalog.declare(key(&format!("{source}.n{n}"))).is_ok()).count()
-        };
-        assert_eq!(runaway("a"), 226);
-        assert_eq!(runaway("a"), 226, "what it has it keeps");
-        assert_eq!([runaway("b"), runaway("c")], [57, 14]);
-        // Many sources of one series each are many sources.
-        let singles = (0..1000).filter(|n| catalog.declare(key(&format!("s{n}"))).is_ok()).count();
-        assert!((1..=4).contains(&singles), "{singles}");
-        assert_eq!(catalog.declare(key("a.more")), Err(Refused::Share("a".to_owned())));
-        let own = (0..1000).filter(|n| catalog.declare(key(&format!("modules.n{n}"))).is_ok()).count();
-        assert_eq!(own + catalog.pushed, 344);
-        assert!(own >= 344 / RESERVE);
     }
 
     #[test]

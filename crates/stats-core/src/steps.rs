@@ -8,7 +8,7 @@ use crate::series::SeriesId;
 use serde_json::{Map, Value};
 
 /// A node's part of an answer in the making. What is merged between two steps is in the series that come later; a clear
-/// starts it anew.
+/// starts it anew, and so does the end of a series.
 #[derive(Debug)]
 pub struct Steps {
     query: Query,
@@ -20,6 +20,7 @@ pub struct Steps {
     /// How many of them are done.
     done: usize,
     generation: u64,
+    removals: u64,
     list: String,
     tree: Map<String, Value>,
 }
@@ -43,6 +44,7 @@ impl Steps {
             selected: Vec::new(),
             done: 0,
             generation: node.generation(),
+            removals: node.catalog.removals(),
             list: String::new(),
             tree: Map::new(),
         }
@@ -62,7 +64,7 @@ impl Steps {
 
     /// Goes on by about `series` series. True: it is whole.
     pub fn go_on(&mut self, node: &Node, now: Now, series: usize) -> bool {
-        if node.generation() != self.generation {
+        if (node.generation(), node.catalog.removals()) != (self.generation, self.removals) {
             *self = Self::new(node, std::mem::take(&mut self.query), self.whose);
         }
         if !self.look(node, series) {

@@ -20,6 +20,8 @@ pub(crate) struct Counted {
     /// In the slot of the history that is being filled.
     slot: Amount,
     pub(crate) ring: Option<Ring>,
+    /// See [`Store::active_s`].
+    active_s: u32,
 }
 
 /// A timer's total and its last period.
@@ -31,6 +33,14 @@ pub(crate) struct Timed {
     pub(crate) last: (u64, Amount),
     slot: (u64, Amount),
     pub(crate) rings: [Option<Ring>; 2],
+    active_s: u32,
+}
+
+/// A set's members.
+#[derive(Debug, Clone, Default)]
+struct Gathered {
+    total: Members,
+    active_s: u32,
 }
 
 /// Totals by series, what they gained in the last period, and in recent ones.
@@ -38,10 +48,12 @@ pub(crate) struct Timed {
 pub(crate) struct Store {
     counters: Vec<Counted>,
     timers: Vec<Timed>,
-    sets: Vec<Members>,
+    sets: Vec<Gathered>,
     pub(crate) timeline: Timeline,
     /// How long the last period took.
     pub(crate) last_ns: u64,
+    /// When the open period began.
+    since_s: u32,
 }
 
 fn at<T: Default>(values: &mut Vec<T>, id: SeriesId) -> &mut T {
@@ -72,7 +84,40 @@ impl Store {
     }
 
     pub(crate) fn set(&self, id: SeriesId) -> Option<&Members> {
-        self.sets.get(id.position()).filter(|_| id.kind() == Kind::Set)
+        self.sets.get(id.position()).filter(|_| id.kind() == Kind::Set).map(|set| &set.total)
+    }
+
+    /// When the period began in which a flow last gained something, in seconds; 0: it never did.
+    pub(crate) fn active_s(&self, id: SeriesId) -> u32 {
+        let active = match id.kind() {
+            Kind::Counter => self.counters.get(id.position()).map(|counted| counted.active_s),
+            Kind::Timer => self.timers.get(id.position()).map(|timed| timed.active_s),
+            Kind::Set => self.sets.get(id.position()).map(|set| set.active_s),
+            Kind::Gauge => None,
+        };
+        active.unwrap_or(0)
+    }
+
+    /// What a series amounts to is part of `to` from now on, which is of the same kind, and its place is another's.
+    pub(crate) fn fold(&mut self, id: SeriesId, to: Option<SeriesId>) {
+        fn taken<T: Default>(values: &mut [T], id: SeriesId) -> T {
+            values.get_mut(id.position()).map(std::mem::take).unwrap_or_default()
+        }
+        match id.kind() {
+            Kind::Counter => {
+                let counted = taken(&mut self.counters, id);
+                to.into_iter().for_each(|to| self.resume(to, counted.total));
+            }
+            Kind::Timer => {
+                let timed = taken(&mut self.timers, id);
+                to.into_iter().for_each(|to| self.resume_timer(to, &timed.total));
+            }
+            Kind::Set => {
+                let set = taken(&mut self.sets, id);
+                to.into_iter().for_each(|to| at(&mut self.sets, to).total.merge(&set.total));
+            }
+            Kind::Gauge => {}
+        }
     }
 
     /// Goes on from a total of an earlier load.
@@ -90,6 +135,7 @@ impl Store {
         counted.total = counted.total.plus(gain.amount);
         counted.gained = counted.gained.plus(gain.amount);
         counted.gained_peak.merge(gain.peak);
+        counted.active_s = self.since_s;
     }
 
     pub(crate) fn observe(&mut self, id: SeriesId, samples: &Samples) {
@@ -97,21 +143,31 @@ impl Store {
         timed.total.merge(samples);
         let sum = Amount::whole(i128::try_from(samples.sum()).unwrap_or(i128::MAX));
         timed.gained = (timed.gained.0.saturating_add(samples.count()), timed.gained.1.plus(sum));
+        timed.active_s = self.since_s;
     }
 
     pub(crate) fn insert(&mut self, id: SeriesId, members: &Members) {
-        at(&mut self.sets, id).merge(members);
+        let set = at(&mut self.sets, id);
+        set.total.merge(members);
+        set.active_s = self.since_s;
     }
 
     /// Whether the member was new.
     pub(crate) fn insert_member(&mut self, id: SeriesId, member: &str) -> bool {
-        at(&mut self.sets, id).insert(member)
+        let set = at(&mut self.sets, id);
+        set.active_s = self.since_s;
+        set.total.insert(member)
     }
 
     pub(crate) fn add(&mut self, sealed: &Sealed) {
         sealed.counters.iter().for_each(|&(id, gain)| self.count(id, gain));
         sealed.timers.iter().for_each(|(id, samples)| self.observe(*id, samples));
         sealed.sets.iter().for_each(|(id, members)| self.insert(*id, members));
+    }
+
+    /// Says when the open period began, in seconds on the node's monotonic clock.
+    pub(crate) fn set_since(&mut self, since_s: u32) {
+        self.since_s = since_s;
     }
 
     /// The open period took `span_ns` and is the last one now; a rank's own rates are its peaks.
@@ -142,9 +198,11 @@ impl Store {
 
     /// Zero, for every series, with no history: a cleared series is still there.
     pub(crate) fn clear(&mut self) {
-        self.counters.iter_mut().for_each(|counted| *counted = Counted::default());
-        self.timers.iter_mut().for_each(|timed| *timed = Timed::default());
-        self.sets.iter_mut().for_each(|members| *members = Members::default());
+        self.counters
+            .iter_mut()
+            .for_each(|one| *one = Counted { active_s: one.active_s, ..Counted::default() });
+        self.timers.iter_mut().for_each(|one| *one = Timed { active_s: one.active_s, ..Timed::default() });
+        self.sets.iter_mut().for_each(|one| one.total = Members::default());
         self.timeline.clear();
     }
 
@@ -153,12 +211,12 @@ impl Store {
         let id = |kind, position| SeriesId::new(kind, position as u32);
         let counters = self.counters.iter().enumerate().filter(|(_, counted)| counted.total != Amount::ZERO);
         let timers = self.timers.iter().enumerate().filter(|(_, timed)| timed.total.count() > 0);
-        let sets = self.sets.iter().enumerate().filter(|(_, members)| !members.is_empty());
+        let sets = self.sets.iter().enumerate().filter(|(_, set)| !set.total.is_empty());
         let gain = |amount| Gain { amount, peak: Peak::default() };
         Sealed {
             counters: counters.map(|(p, counted)| (id(Kind::Counter, p), gain(counted.total))).collect(),
             timers: timers.map(|(p, timed)| (id(Kind::Timer, p), timed.total.clone())).collect(),
-            sets: sets.map(|(p, members)| (id(Kind::Set, p), members.clone())).collect(),
+            sets: sets.map(|(p, set)| (id(Kind::Set, p), set.total.clone())).collect(),
         }
     }
 }

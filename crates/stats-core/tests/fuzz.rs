@@ -5,7 +5,7 @@
 //! `cargo bolero test --engine libfuzzer` (cargo-bolero, a nightly compiler) searches by coverage.
 
 use peak_alloc::PeakAlloc;
-use stats_core::{Amount, Intake, Key, Kind, Node, NodeConfig, Now, Query, Samples, Unit};
+use stats_core::{Amount, Intake, Key, Kind, Node, NodeConfig, Now, Pusher, Query, Samples, Unit};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -200,9 +200,12 @@ fn any_push_is_taken_or_refused_in_bounded_memory() {
     let push = include_str!("../docs/push.md").split("```json").nth(1).unwrap().split("```").next().unwrap();
     bolero::check!().with_test_time(Duration::from_secs(1)).with_type::<Changes>().for_each(|changes| {
         let bytes = changed(push.as_bytes(), changes);
-        let Ok(payload) = serde_json::from_slice(&bytes) else { return };
+        let Ok(payload) = serde_json::from_slice::<serde_json::Value>(&bytes) else { return };
         let (mut node, mut intake) = (Node::new(config(1, 1), at(0)), Intake::new(Duration::from_secs(1)));
-        let _ = bounded(&bytes, || intake.take(&mut node, at(0), payload));
+        for pusher in [Pusher::Owner, Pusher::Guest(7)] {
+            let payload = payload.clone();
+            let _ = bounded(&bytes, || intake.take(&mut node, at(0), pusher, payload));
+        }
         assert!(node.answer(&Query::default(), at(0))["series"].as_array().unwrap().len() <= 200);
         // What was taken can be left and taken up.
         let saved = intake.save(&node, at(0));
@@ -216,7 +219,7 @@ fn any_saved_intake_is_taken_up_or_refused() {
     let (mut node, mut intake) = (Node::new(config(1, 1), at(0)), Intake::new(Duration::from_secs(1)));
     let gauge = serde_json::json!({ "name": "a.b", "type": "gauge", "value": 5 });
     let push = serde_json::json!({ "version": 1, "id": "me", "seq": 3, "metrics": [gauge] });
-    intake.take(&mut node, at(0), push).unwrap();
+    intake.take(&mut node, at(0), Pusher::Owner, push).unwrap();
     let saved = intake.save(&node, at(0));
     bolero::check!().with_test_time(Duration::from_secs(1)).with_type::<Changes>().for_each(|changes| {
         let saved = changed(&saved, changes);

@@ -2,10 +2,17 @@
 
 use proptest::prelude::*;
 use serde_json::Value;
-use stats_core::{Amount, IdSet, Key, Kind, Node, NodeConfig, Now, Query, Samples, SendFailure, Unit};
+use stats_core::{
+    Amount, ENDED, IdSet, JOB_TAG, Key, Kind, Node, NodeConfig, Now, Query, Samples, SendFailure, Unit,
+};
 use std::time::Duration;
 
 const STEP_NS: u64 = 100_000_000;
+/// How long series of jobs may be idle.
+const TTL: Duration = Duration::from_secs(2);
+/// A job lasts so long, and so many others later its number comes again.
+const JOB_NS: u64 = 10 * STEP_NS;
+const JOBS: u64 = 9;
 
 /// One rank: a module that is loaded, or what it left behind.
 struct Rank {
@@ -19,6 +26,13 @@ struct Tree {
     ranks: Vec<Rank>,
     mono_ns: u64,
     epochs: u64,
+}
+
+/// Flows that are accounted for: of the instance, and of its jobs.
+const FLOWS: [&str; 2] = ["pushed", "job.pushed"];
+
+fn of_job(name: &str, job: &str, kind: Kind) -> Key {
+    Key::new(name, &[(JOB_TAG, job), ("task", "any")], kind, Unit::None).unwrap()
 }
 
 fn key(name: &str, kind: Kind) -> Key {
@@ -55,7 +69,7 @@ impl Tree {
             max_level: self.level(self.ranks.len() - 1),
             epoch,
             period: Duration::from_secs(2),
-            max_series: 50,
+            max_series: 200,
         }
     }
 
@@ -65,7 +79,35 @@ impl Tree {
         let (now, saved) = (self.now(), std::mem::take(&mut self.ranks[rank].saved));
         let restored =
             if saved.is_empty() { None } else { Some(Node::restore(config.clone(), now, &saved).unwrap()) };
-        self.ranks[rank].node = Some(restored.unwrap_or_else(|| Node::new(config, now)));
+        let mut node = restored.unwrap_or_else(|| Node::new(config, now));
+        node.set_ttl(TTL);
+        self.ranks[rank].node = Some(node);
+    }
+
+    /// What is pushed by a job, which others follow.
+    fn push_of_job(&mut self, rank: usize, amount: i128) {
+        let (job, before) = (self.mono_ns / JOB_NS % JOBS, (self.mono_ns / JOB_NS + JOBS - 1) % JOBS);
+        let Some(node) = &mut self.ranks[rank].node else { return };
+        let id = node.declare(of_job("job.pushed", &job.to_string(), Kind::Counter)).unwrap();
+        node.add(id, Amount::whole(amount));
+        let gauge = |node: &mut Node, job: u64, value| {
+            let id = node.declare(of_job("job.one", &job.to_string(), Kind::Gauge)).unwrap();
+            node.set(id, value);
+        };
+        gauge(node, job, Some(Amount::whole(1)));
+        gauge(node, before, None);
+        self.ranks[rank].pushed += amount;
+    }
+
+    /// The gauges of jobs go with them.
+    fn end_jobs(&mut self) {
+        for node in self.ranks.iter_mut().filter_map(|rank| rank.node.as_mut()) {
+            for job in 0..JOBS {
+                if let Some(id) = node.find(&of_job("job.one", &job.to_string(), Kind::Gauge)) {
+                    node.set(id, None);
+                }
+            }
+        }
     }
 
     fn push(&mut self, rank: usize, amount: i128) {
@@ -169,10 +211,13 @@ impl Tree {
     /// somebody has.
     fn account(&self) -> (i128, i128, i128) {
         let pushed = self.ranks.iter().map(|rank| rank.pushed).sum();
-        let total = self.series("pushed")["total"].as_i64().unwrap_or(0);
+        let answer = self.answer();
+        let flows = answer["series"].as_array().unwrap().iter();
+        let flows = flows.filter(|series| FLOWS.iter().any(|name| series["name"] == *name));
+        let total: i64 = flows.map(|series| series["total"].as_i64().unwrap_or(0)).sum();
         let nodes: Vec<Node> = (0..self.ranks.len()).map(|rank| self.inspect(rank)).collect();
         let counted = |flows: &[(Key, Amount)]| {
-            let flows = flows.iter().filter(|(key, _)| key.name() == "pushed");
+            let flows = flows.iter().filter(|(key, _)| FLOWS.contains(&key.name()));
             flows.map(|(_, amount)| amount.parts() / 1_000_000).sum::<i128>()
         };
         let mut custody = 0;
@@ -362,6 +407,7 @@ proptest! {
         let mut tree = Tree::new(12, fanout);
         for (luck, rank, what) in steps {
             tree.push(rank, i128::from(luck));
+            tree.push_of_job((rank + usize::from(what)) % 12, i128::from(luck));
             match what {
                 0 => tree.unload(rank, luck),
                 1 | 2 if tree.ranks[rank].node.is_none() => tree.load(rank),
@@ -371,10 +417,18 @@ proptest! {
         }
         let (pushed, total, custody) = tree.account();
         prop_assert_eq!(total + custody, pushed, "{} in custody", custody);
+        tree.end_jobs();
         (0..12).filter(|&rank| tree.ranks[rank].node.is_none()).collect::<Vec<_>>().into_iter().for_each(|r| tree.load(r));
         (0..12).for_each(|rank| tree.push(rank, 0));
         (0..400).for_each(|_| tree.step(0));
         prop_assert_eq!(tree.account(), (pushed, pushed, 0));
         prop_assert_eq!(&tree.series("one")["count"], 12);
+        // Of the jobs' series nothing is left, on any rank, but the sums.
+        for node in tree.ranks.iter().filter_map(|rank| rank.node.as_ref()) {
+            let answer = node.answer(&Query::parse(&serde_json::json!({ "match": ["job.*"] })).unwrap(), tree.now());
+            for series in answer["series"].as_array().unwrap() {
+                prop_assert_eq!(&series["tags"], &serde_json::json!({ JOB_TAG: ENDED }));
+            }
+        }
     }
 }

@@ -1,10 +1,7 @@
 //! From names as they are sent to series: cleaned names, tags of every style, and what is refused.
 
 use crate::line::{Bad, Form};
-use stats_core::{Key, Kind, NAME_MAX, RESERVED, TAG_MAX, Unit};
-
-/// The tag that says which job a series is of.
-pub const JOB_TAG: &str = "jobid";
+use stats_core::{JOB_TAG, Key, Kind, NAME_MAX, RESERVED, TAG_MAX, Unit};
 
 /// Why a line that is well formed does not count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -42,7 +42,7 @@ pub mod parts {
 }
 
 pub use counts::{BadLine, Counts, Refused};
-pub use identity::{JOB_TAG, Refusal};
+pub use identity::Refusal;
 pub use line::{Bad, Form, Line, Metric, Value};
 pub use listener::Listener;
 pub use recorder::Recorder;

@@ -92,6 +92,7 @@ impl Recorder {
         let Some(Some(recorded)) = self.series.get_mut(number) else { return };
         if recorded.id.is_none() {
             recorded.id = node.declare(recorded.key.clone()).ok();
+            recorded.id.into_iter().for_each(|id| node.retain(id));
         }
         let Some(id) = recorded.id else {
             return self.refusals.count(Refusal::Catalog, prefix(recorded.key.name()));
@@ -154,5 +155,6 @@ fn withdraw(node: &mut Node, recorded: &Recorded) {
     if let Some(id) = recorded.id {
         // On what is no gauge it does nothing.
         node.set(id, None);
+        node.release(id);
     }
 }

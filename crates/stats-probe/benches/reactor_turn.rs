@@ -7,15 +7,19 @@
 #[allow(dead_code)]
 #[path = "../tests/standin/mod.rs"]
 mod standin;
+mod uprobe;
 
 use std::ffi::{CString, c_int, c_void};
 use std::hint::black_box;
 use std::time::Instant;
 
 use stats_probe::{Clock, Options, Probe};
+use uprobe::Uprobe;
 
 const TURNS: u64 = 100_000;
 const ROUNDS: usize = 31;
+/// Of these, with uprobes: they take a hundred times as long.
+const KERNEL_ROUNDS: usize = 5;
 
 type Pointer = *mut c_void;
 type Callback = extern "C" fn(Pointer, Pointer, c_int, Pointer);
@@ -81,15 +85,31 @@ fn play(anchor: *const c_void, has_watchers: bool, mut turns: impl FnMut(bool, b
         probe.stop();
         ns
     };
+    // Turns seen by the kernel, which must be all of them.
+    let traced = |turns: &mut dyn FnMut(bool, bool) -> f64| {
+        let mut uprobe = Uprobe::at(libc::epoll_wait as *const c_void)?;
+        let ns = turns(false, false);
+        match uprobe.counts() {
+            [calls, returns] if calls >= TURNS && returns >= TURNS => Ok(ns),
+            counts => Err(format!("it counts {counts:?} of {TURNS} turns")),
+        }
+    };
     let [mut bare, mut auto, mut vdso, mut reads, mut watched]: [Vec<f64>; 5] = Default::default();
+    let mut by_kernel: Result<Vec<f64>, String> = Ok(Vec::new());
     turns(false, false);
-    for _ in 0..ROUNDS {
+    for round in 0..ROUNDS {
         bare.push(turns(false, false));
         auto.push(attached(Clock::Auto, &mut turns));
         reads.push(turns(true, false));
         vdso.push(attached(Clock::Monotonic, &mut turns));
         if has_watchers {
             watched.push(turns(false, true));
+        }
+        if round < KERNEL_ROUNDS {
+            by_kernel = by_kernel.and_then(|mut all| {
+                all.push(traced(&mut turns)?);
+                Ok(all)
+            });
         }
     }
     report("bare", &bare, &bare);
@@ -98,6 +118,10 @@ fn play(anchor: *const c_void, has_watchers: bool, mut turns: impl FnMut(bool, b
     report("rival: two vdso clock reads", &bare, &reads);
     if has_watchers {
         report("rival: prepare and check watchers", &bare, &watched);
+    }
+    match by_kernel {
+        Ok(by_kernel) => report("rival: kernel uprobes", &bare, &by_kernel),
+        Err(why) => println!("  rival: kernel uprobes               not measured: {why}"),
     }
 }
 

@@ -174,8 +174,10 @@ impl Installation {
         let mut put = Vec::new();
         let result = object::patch_imports(anchor, &SYMBOLS, |patch| {
             let ours = hook::replacement(patch.symbol);
-            // Covered: we put our pointer there, and what is there now is neither ours nor what we replaced.
-            let covered = before.iter().any(|e| e.entry == patch.entry && e.was != patch.was);
+            // Covered by another hook: we put our pointer there, and what is there now is neither ours, nor what we
+            // replaced, nor the function itself (the loader bound the entry at the very moment of our writing).
+            let replaced = before.iter().find(|e| e.entry == patch.entry);
+            let covered = replaced.is_some_and(|e| ![e.was, unbound[patch.symbol]].contains(&patch.was));
             let real = if patch.unbound { unbound[patch.symbol] } else { patch.was };
             if patch.was == ours || covered || real == 0 {
                 return None;
@@ -196,15 +198,16 @@ impl Installation {
         }
     }
 
-    /// Puts back what still holds our pointer.
+    /// Puts back what still holds our pointer; what another hook covers is left.
     fn restore(&mut self) {
         let mut left = self.entries.clone();
         let result = object::patch_imports(self.anchor, &SYMBOLS, |patch| {
-            if patch.was != hook::replacement(patch.symbol) {
-                return None;
+            let place = left.iter().position(|e| e.entry == patch.entry)?;
+            let (was, ours) = (left.get(place)?.was, hook::replacement(patch.symbol));
+            if patch.was == ours || patch.was == was {
+                left.swap_remove(place);
             }
-            let ours = left.iter().position(|e| e.entry == patch.entry)?;
-            Some(left.swap_remove(ours).was)
+            (patch.was == ours).then_some(was)
         });
         if result.is_ok() {
             self.entries = left;

@@ -19,8 +19,8 @@ pub(crate) const SCALE_ONE: u64 = 1 << SCALE_SHIFT;
 /// Shorter intervals are not used to measure the scale: the two clocks cannot be read at the very same
 /// moment, and 1 us in 20 ms is 50 ppm.
 const MIN_INTERVAL: Duration = Duration::from_millis(20);
-/// A ratio further from the first calibration than this (parts per thousand) is not drift: the counter
-/// has been stopped, reset or migrated.
+/// A ratio further from the calibration than this (parts per thousand) is not drift: the counter has been
+/// stopped, reset or migrated.
 const MAX_DRIFT_PERMILLE: u64 = 2;
 
 /// What a tick is.
@@ -124,13 +124,15 @@ pub(crate) struct Scale {
     use_counter: bool,
     /// Nanoseconds per tick, times 2^32.
     scale: u64,
-    /// The first calibration, against which drift is judged.
-    first: u64,
+    /// The calibration against which drift is judged.
+    calibrated: u64,
+    /// The ratio of the last interval, if it was refused as no drift.
+    refused: Option<u64>,
     /// The pair of readings up to which time has been accounted, and the CLOCK_MONOTONIC time that the
     /// accounted ticks add up to.
     last_ticks: u64,
     accounted_ns: u64,
-    /// How often a ratio was refused as no drift.
+    /// How often a ratio was refused.
     pub(crate) steps: u64,
 }
 
@@ -146,7 +148,7 @@ impl Scale {
             SCALE_ONE
         };
         let (last_ticks, accounted_ns) = pair(use_counter);
-        Self { use_counter, scale, first: scale, last_ticks, accounted_ns, steps: 0 }
+        Self { use_counter, scale, calibrated: scale, refused: None, last_ticks, accounted_ns, steps: 0 }
     }
 
     /// Nanoseconds per tick, times 2^32, as of the last [`Scale::follow`].
@@ -173,21 +175,30 @@ impl Scale {
     fn follow_to(&mut self, ticks: u64, ns: u64) {
         let elapsed = ticks.wrapping_sub(self.last_ticks);
         let owed = ns.wrapping_sub(self.accounted_ns);
-        let counted = to_ns(elapsed as i64, self.first).max(0) as u64;
+        let counted = to_ns(elapsed as i64, self.calibrated).max(0) as u64;
         if counted < MIN_INTERVAL.as_nanos() as u64 && owed < MIN_INTERVAL.as_nanos() as u64 {
             return;
         }
-        let limit = self.first / 1000 * MAX_DRIFT_PERMILLE;
-        match ratio(elapsed, owed) {
-            Some(scale) if scale.abs_diff(self.first) <= limit => self.scale = scale,
+        let measured = ratio(elapsed, owed);
+        match (measured, self.refused.take()) {
+            (Some(scale), _) if is_drift(scale, self.calibrated) => self.scale = scale,
+            // The same twice in a row: it has another rate now (on another host, or the calibration was disturbed).
+            (Some(scale), Some(before)) if is_drift(scale, before) => {
+                (self.scale, self.calibrated) = (scale, scale);
+                self.steps += 1;
+            }
             _ => {
-                self.scale = self.first;
+                (self.scale, self.refused) = (self.calibrated, measured);
                 self.steps += 1;
             }
         }
         self.last_ticks = ticks;
         self.accounted_ns = ns;
     }
+}
+
+fn is_drift(scale: u64, calibrated: u64) -> bool {
+    scale.abs_diff(calibrated) <= calibrated / 1000 * MAX_DRIFT_PERMILLE
 }
 
 /// `ticks` in nanoseconds (may be negative).
@@ -223,7 +234,15 @@ mod tests {
     use super::*;
 
     fn scale_at(ticks: u64, ns: u64, scale: u64) -> Scale {
-        Scale { use_counter: true, scale, first: scale, last_ticks: ticks, accounted_ns: ns, steps: 0 }
+        Scale {
+            use_counter: true,
+            scale,
+            calibrated: scale,
+            refused: None,
+            last_ticks: ticks,
+            accounted_ns: ns,
+            steps: 0,
+        }
     }
 
     #[test]
@@ -249,6 +268,24 @@ mod tests {
         s.follow_to(3, 6_000_000_000);
         assert_eq!(s.steps, 2);
         assert_eq!(s.per_tick(), SCALE_ONE / 2);
+    }
+
+    #[test]
+    fn a_counter_of_another_rate_is_believed_at_the_second_interval() {
+        let mut s = scale_at(0, 0, SCALE_ONE / 2);
+        let (mut ticks, mut ns) = (0u64, 0u64);
+        let mut pass = |s: &mut Scale, ticks_per_ns: u64| {
+            (ticks, ns) = (ticks + ticks_per_ns * 2_000_000_000, ns + 2_000_000_000);
+            s.follow_to(ticks, ns);
+            (s.per_tick(), s.steps)
+        };
+        assert_eq!(pass(&mut s, 2), (SCALE_ONE / 2, 0));
+        assert_eq!(pass(&mut s, 3), (SCALE_ONE / 2, 1));
+        assert_eq!(pass(&mut s, 3), (SCALE_ONE / 3, 2));
+        assert_eq!(pass(&mut s, 3), (SCALE_ONE / 3, 2));
+        // One odd interval changes nothing.
+        assert_eq!(pass(&mut s, 7), (SCALE_ONE / 3, 3));
+        assert_eq!(pass(&mut s, 3), (SCALE_ONE / 3, 3));
     }
 
     #[test]

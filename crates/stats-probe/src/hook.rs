@@ -5,9 +5,9 @@
 //! * `flux module remove --cancel` is `pthread_cancel`: the thread is unwound *through* these frames while
 //!   it sleeps in the real `epoll_wait`. They are `extern "C-unwind"`, own nothing that needs dropping,
 //!   cannot panic and catch nothing; a landing pad here would abort the broker.
-//! * No allocation, no lock, no system call of its own after a thread's first turn; no thread-local
-//!   variable either: in a dlopened object those are allocated at first use and may need destructors. A
-//!   pthread key without destructor holds the thread's slot.
+//! * No allocation, no lock, no system call of its own after a thread's first two turns (in which it takes a slot, and
+//!   tells its name); no thread-local variable either: in a dlopened object those are allocated at first use and may
+//!   need destructors. A pthread key without destructor holds the thread's slot.
 //! * `errno` is what the real function left.
 //! * The code stays mapped for ever (`object::pin`), since a thread may sleep in it during a detach. Such
 //!   a thread notices the new generation when it wakes and writes nothing.
@@ -134,8 +134,8 @@ fn first_sight(generation: u32) -> Option<&'static Slot> {
     let saved = unsafe { *errno };
     // SAFETY: set before the GOT was changed; the table is never unmapped.
     let table = unsafe { &*HOOK.table.load(Acquire) };
-    // SAFETY: gettid has no preconditions and is no cancellation point.
-    let tid = unsafe { libc::gettid() };
+    // SAFETY: gettid has no preconditions and is no cancellation point. (glibc has a function for it since 2.30 only.)
+    let tid = unsafe { libc::syscall(libc::SYS_gettid) } as i32;
     let slot = table.slot_for_owner(tid);
     let value = slot.map_or(UNTIMED, |s| s as *const Slot);
     // SAFETY: the key exists.

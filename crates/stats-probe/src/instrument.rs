@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering::*;
 
 use crate::clock::{self, Clock, Scale};
 use crate::histogram::WorkHistogram;
-use crate::slots::{SLEEPING, Slot};
+use crate::slots::Slot;
 
 /// How long the counter is calibrated.
 const CALIBRATION: std::time::Duration = std::time::Duration::from_millis(2);
@@ -53,7 +53,7 @@ impl Instrument {
     /// The reactor has waited. To be called from a check watcher.
     #[inline]
     pub fn check(&mut self) {
-        if self.slot.read().state == SLEEPING {
+        if self.slot.is_sleeping() {
             self.slot.sleep_to_work(self.scale.now());
         }
     }

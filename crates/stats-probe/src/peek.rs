@@ -9,7 +9,7 @@ use crate::clock;
 use crate::histogram::WorkHistogram;
 use crate::mapping::RemoteTable;
 use crate::proc::{self, ThreadFiles, ThreadStat};
-use crate::slots::{BLOCKED, SLEEPING, Slot};
+use crate::slots::{BLOCKED, Header, SLEEPING, Slot};
 use crate::thread::State;
 
 /// Why there is nothing to read.
@@ -64,7 +64,7 @@ pub struct PeekThread {
     pub turn_for_ns: Option<u64>,
     /// Turns.
     pub wakeups: u64,
-    /// Work, sleep and blocked.
+    /// Work, sleep and blocked (all waits are sleep where blocked is not available).
     pub work_ns: u64,
     /// See `work_ns`.
     pub sleep_ns: u64,
@@ -101,27 +101,26 @@ fn read(remote: &RemoteTable) -> Peek {
     let pid = header.pid.load(Relaxed);
     let generation = header.generation.load(Acquire);
     let sampled_ns = header.sampled_ns.load(Relaxed);
-    let scale = header.scale.load(Relaxed);
-    let use_counter = header.use_counter.load(Relaxed) == 1;
-    let taken = table.slots.iter().filter(|s| s.tid.load(Acquire) != 0);
+    let taken = table.slots.iter().filter(|s| s.tid() != 0);
     Peek {
         pid,
         active: generation & 1 == 1,
         blocked_available: header.blocked_known.load(Relaxed) == 1,
         sampled_ago_ns: (sampled_ns != 0).then(|| clock::monotonic_ns().saturating_sub(sampled_ns)),
         overflow: header.overflow.load(Relaxed),
-        threads: taken.map(|slot| read_slot(pid, slot, generation, scale, use_counter)).collect(),
+        threads: taken.map(|slot| read_slot(header, slot)).collect(),
     }
 }
 
-fn read_slot(pid: u32, slot: &Slot, generation: u32, scale: u64, use_counter: bool) -> PeekThread {
-    let tid = slot.tid.load(Acquire);
-    let stat = ThreadFiles::open(pid, tid).and_then(|f| f.read());
+fn read_slot(header: &Header, slot: &Slot) -> PeekThread {
+    let (pid, tid) = (header.pid.load(Relaxed), slot.tid());
+    let (generation, scale) = (header.generation.load(Acquire), header.scale.load(Relaxed));
+    let stat = ThreadFiles::open(pid, tid).and_then(|f| f.read().ok()?);
     let snapshot = slot.read();
     // Read after the snapshot: the state has lasted until at least now.
-    let now = clock::ticks(use_counter);
+    let now = clock::ticks(header.use_counter.load(Relaxed) == 1);
     let ns = |ticks: u64| clock::to_ns(ticks as i64, scale).max(0) as u64;
-    let known = slot.claimed.load(Acquire) != 0 && generation & 1 == 1 && snapshot.generation == generation;
+    let known = slot.is_known() && generation & 1 == 1 && snapshot.generation == generation;
     let state = match (known, snapshot.state, &stat) {
         (_, _, None) => State::Gone,
         (true, SLEEPING, _) => State::Sleeping,
@@ -131,10 +130,15 @@ fn read_slot(pid: u32, slot: &Slot, generation: u32, scale: u64, use_counter: bo
         (false, ..) => State::UnknownIdle,
     };
     let [work, sleep, blocked] = if known { snapshot.at(now) } else { [0; 3] };
+    // Where nested reactors cannot be told from others, blocking receives are not told from sleep either.
+    let blocked_known = header.blocked_known.load(Relaxed) == 1;
+    let (sleep, blocked) = if blocked_known { (sleep, blocked) } else { (sleep.wrapping_add(blocked), 0) };
     let mut histogram = WorkHistogram::default();
     for (index, count) in slot.histogram.iter().enumerate().filter(|_| known) {
         histogram.add(index, u64::from(count.load(Relaxed)));
     }
+    // Until then there is what the slot's last owner has left.
+    let of_this_thread = |number: u64| if known { number } else { 0 };
     let in_turn = matches!(state, State::Working | State::Blocked);
     PeekThread {
         tid,
@@ -143,13 +147,13 @@ fn read_slot(pid: u32, slot: &Slot, generation: u32, scale: u64, use_counter: bo
         state,
         state_for_ns: known.then(|| ns(now.wrapping_sub(snapshot.since))),
         turn_for_ns: in_turn.then(|| ns(now.wrapping_sub(slot.turn_start(&snapshot)))),
-        wakeups: if known { snapshot.wakeups } else { 0 },
+        wakeups: of_this_thread(snapshot.wakeups),
         work_ns: ns(work),
         sleep_ns: ns(sleep),
         blocked_ns: ns(blocked),
-        blocked_calls: slot.blocked_calls.load(Relaxed),
-        longest_blocked_ns: ns(slot.longest_blocked.load(Relaxed)),
-        longest_work_ns: ns(snapshot.longest),
+        blocked_calls: of_this_thread(slot.blocked_calls.load(Relaxed)),
+        longest_blocked_ns: ns(of_this_thread(slot.longest_blocked.load(Relaxed))),
+        longest_work_ns: ns(of_this_thread(snapshot.longest)),
         work: histogram,
         stat,
         consistent: snapshot.consistent,
@@ -159,5 +163,5 @@ fn read_slot(pid: u32, slot: &Slot, generation: u32, scale: u64, use_counter: bo
 /// The threads of a process without any table, from /proc alone: name and what the kernel counted.
 pub fn threads_of_process(pid: u32) -> Vec<(i32, ThreadStat)> {
     let tids = proc::thread_ids(pid).into_iter();
-    tids.filter_map(|tid| Some((tid, ThreadFiles::open(pid, tid)?.read()?))).collect()
+    tids.filter_map(|tid| Some((tid, ThreadFiles::open(pid, tid)?.read().ok()??))).collect()
 }

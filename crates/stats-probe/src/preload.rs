@@ -12,7 +12,7 @@ use crate::slots::{MAGIC, Table, VERSION};
 
 /// The function by which a preloaded probe is known, of type [`Shared`]. Its name carries the version of
 /// the slot table's layout: an attach of another version puts its own hook above.
-const SHARED: &CStr = c"flux_stats_probe_slots_v2";
+const SHARED: &CStr = c"flux_stats_probe_slots_v3";
 
 /// Returns the address of the process's slot table, null if nothing is hooked. A path that is not NULL is
 /// made to show the table (1) or ceases to (0).

@@ -64,9 +64,9 @@ pub struct Status {
     pub blocked_available: bool,
     /// Why the slot table is not readable from outside, if it was to be.
     pub slots_private: Option<String>,
-    /// Threads that are not timed because the table was full.
+    /// Threads that are not timed because the table was full, of those that came since this probe started.
     pub overflow: u64,
-    /// How often the processor's counter did not fit the clock (see [`Clock`]).
+    /// How often, since then, the processor's counter did not fit the clock (see [`Clock`]).
     pub clock_steps: u64,
 }
 
@@ -78,6 +78,8 @@ pub struct Probe {
     /// Where a preloaded hook shows its table for us.
     shown: Option<PathBuf>,
     registry: Option<(Arc<Mutex<Registry>>, ReaderId)>,
+    /// Overflow and clock steps when it started: the registry's go on from probe to probe.
+    before: (u64, u64),
     started_ns: u64,
     samples: Vec<ModuleSample>,
 }
@@ -103,6 +105,7 @@ impl Probe {
             attached: false,
             shown: None,
             registry: None,
+            before: (0, 0),
             started_ns: crate::clock::monotonic_ns(),
             samples: Vec::new(),
         };
@@ -141,6 +144,7 @@ impl Probe {
         }
         registry.update();
         let reader = registry.accounts.enter();
+        probe.before = (registry.overflow(), registry.clock_steps());
         drop(registry);
         probe.registry = Some((shared, reader));
         probe
@@ -177,8 +181,8 @@ impl Probe {
         let mut status = self.status.clone();
         if let Some((registry, _)) = &self.registry {
             let registry = lock(registry);
-            status.overflow = registry.overflow();
-            status.clock_steps = registry.clock_steps();
+            status.overflow = registry.overflow().saturating_sub(self.before.0);
+            status.clock_steps = registry.clock_steps().saturating_sub(self.before.1);
         }
         status
     }

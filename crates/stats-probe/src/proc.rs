@@ -2,6 +2,7 @@
 //! modules of a broker. Works on a module that hangs, and without any hook.
 
 use std::fs::{self, File};
+use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
@@ -48,17 +49,23 @@ impl ThreadFiles {
         Some(Self { status, schedstat: File::open(directory.join("schedstat")).ok() })
     }
 
-    /// None: the thread has ended.
-    pub(crate) fn read(&self) -> Option<ThreadStat> {
-        let mut buffer = [0; READ_BYTES];
-        let bytes = self.status.read_at(&mut buffer, 0).ok().filter(|n| *n > 0)?;
-        let mut stat = parse_status(buffer.get(..bytes)?);
-        if let Some(file) = &self.schedstat {
-            let bytes = file.read_at(&mut buffer, 0).ok()?;
-            (stat.cpu_ns, stat.runq_wait_ns, stat.timeslices) =
-                parse_schedstat(buffer.get(..bytes)?).unwrap_or_default();
-        }
-        (stat.state != 'X' && stat.state != 'Z').then_some(stat)
+    /// None: the thread has ended. An error: the kernel does not tell at this moment.
+    pub(crate) fn read(&self) -> io::Result<Option<ThreadStat>> {
+        let read = || {
+            let mut buffer = [0; READ_BYTES];
+            let bytes = self.status.read_at(&mut buffer, 0)?;
+            let mut stat = parse_status(buffer.get(..bytes).unwrap_or_default());
+            if let Some(file) = &self.schedstat {
+                let bytes = file.read_at(&mut buffer, 0)?;
+                (stat.cpu_ns, stat.runq_wait_ns, stat.timeslices) =
+                    parse_schedstat(buffer.get(..bytes).unwrap_or_default()).unwrap_or_default();
+            }
+            Ok((bytes > 0 && stat.state != 'X' && stat.state != 'Z').then_some(stat))
+        };
+        read().or_else(|error: io::Error| match error.raw_os_error() {
+            Some(libc::ESRCH) => Ok(None),
+            _ => Err(error),
+        })
     }
 }
 
@@ -93,6 +100,14 @@ fn parse_schedstat(line: &[u8]) -> Option<(u64, u64, u64)> {
 pub(crate) fn thread_ids(pid: u32) -> Vec<i32> {
     let Ok(entries) = fs::read_dir(format!("/proc/{pid}/task")) else { return Vec::new() };
     entries.flatten().filter_map(|e| e.file_name().to_str()?.parse().ok()).collect()
+}
+
+/// Whether a thread of this process has ended. A list of threads does not tell: one that lives may be missing from it
+/// when another ends while it is read.
+pub(crate) fn has_ended(tid: i32) -> bool {
+    // SAFETY: signal 0 is none; the kernel looks the thread up and does nothing.
+    let rc = unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), tid, 0) };
+    rc != 0 && io::Error::last_os_error().raw_os_error() == Some(libc::ESRCH)
 }
 
 /// When a process started, in clock ticks since boot: with the pid, its identity.
@@ -203,13 +218,15 @@ mod tests {
         let (thread, tid) = (thread.unwrap(), receive.recv().unwrap());
         assert!(thread_ids(pid).contains(&tid));
         let files = ThreadFiles::open(pid, tid).unwrap();
-        assert_eq!(files.read().unwrap().comm, "probe-test");
+        assert_eq!(files.read().unwrap().unwrap().comm, "probe-test");
+        assert!(!has_ended(tid));
         thread.thread().unpark();
         thread.join().unwrap();
         // The kernel reaps a thread slightly after its join returns.
-        while files.read().is_some() {
+        while files.read().unwrap().is_some() {
             std::thread::yield_now();
         }
+        assert!(has_ended(tid));
         assert!(ThreadFiles::open(pid, i32::MAX).is_none());
     }
 

@@ -129,12 +129,13 @@ impl Registry {
             table.header.scale.store(self.scale.per_tick(), Relaxed);
             table.header.sampled_ns.store(clock::monotonic_ns(), Relaxed);
         }
+        let asked = self.scale.now();
         // Slots first: one whose tid is in no list read later belongs to a thread that has ended.
         let taken = self.taken_slots();
         let present = self.present();
-        self.meet(&present);
+        self.meet(&present, asked);
         self.assign(&taken);
-        let mut ended = self.look();
+        let mut ended = self.look(asked);
         // A process is forgotten only after the last account of its threads.
         let alive: HashSet<u32> = self.threads.keys().map(|(pid, _)| *pid).collect();
         let gone = self.processes.extract_if(|pid, _| !alive.contains(pid));
@@ -160,7 +161,7 @@ impl Registry {
 
     fn taken_slots(&self) -> Vec<(usize, i32)> {
         let slots = self.table.map_or(&[][..], |(t, _)| &t.slots[..]);
-        let tids = slots.iter().map(|s| s.tid.load(Acquire)).enumerate();
+        let tids = slots.iter().map(|s| s.tid()).enumerate();
         tids.filter(|(_, tid)| *tid != 0).collect()
     }
 
@@ -189,12 +190,12 @@ impl Registry {
         pids.flat_map(|pid| proc::thread_ids(pid).into_iter().map(move |tid| (pid, tid))).collect()
     }
 
-    fn meet(&mut self, present: &[Id]) {
+    fn meet(&mut self, present: &[Id], asked: u64) {
+        let now_ns = clock::monotonic_ns();
         for id in present {
             if !self.threads.contains_key(id) {
                 let files = ThreadFiles::open(id.0, id.1);
-                let now = (self.scale.now(), clock::monotonic_ns());
-                if let Some(thread) = files.and_then(|f| Thread::new(f, self.looked, now.0, now.1)) {
+                if let Some(thread) = files.and_then(|f| Thread::new(f, self.looked, asked, now_ns)) {
                     self.threads.insert(*id, thread);
                 }
             }
@@ -212,18 +213,18 @@ impl Registry {
         for (index, tid) in taken.iter().filter(|(i, _)| !assigned.contains_key(i)) {
             let Some(slot) = table.slots.get(*index) else { continue };
             let Some(thread) = self.threads.get_mut(&(self.pid, *tid)) else {
-                self.orphan(slot);
+                // Else it could not be met this time: it was not in the list, or no file can be opened.
+                if proc::has_ended(*tid) {
+                    self.orphan(slot);
+                }
                 continue;
             };
             let other = thread.slot.and_then(|i| table.slots.get(i));
             match other {
                 None => thread.take_slot(*index),
-                // The thread made its own at the same time as we made one for it.
-                Some(_) if slot.claimed.load(Acquire) == 0 => slot.free(),
-                Some(other) if other.claimed.load(Acquire) == 0 => {
-                    other.free();
-                    thread.take_slot(*index);
-                }
+                // The thread took one of its own at the same time as we made one for it.
+                Some(_) if slot.give_back() => {}
+                Some(other) if other.give_back() => thread.take_slot(*index),
                 // It is of the next thread of that tid, or of this one's last moments: its turn comes when
                 // this one's end has been seen, and what it did is accounted for.
                 Some(_) if had_one.contains(tid) => {}
@@ -239,8 +240,7 @@ impl Registry {
         }
         for ((pid, tid), thread) in &mut self.threads {
             if *pid == self.pid && thread.slot.is_none() {
-                let made = table.take_free(*tid);
-                thread.slot = made.and_then(|made| table.slots.iter().position(|s| std::ptr::eq(s, made)));
+                thread.slot = table.make_slot(*tid);
             }
         }
     }
@@ -251,7 +251,7 @@ impl Registry {
             let Some(table) = self.processes.get(pid).and_then(|p| p.table.as_ref()) else { continue };
             if thread.slot.is_none() {
                 let slots = table.table().slots.iter().enumerate();
-                let own = slots.filter(|(_, s)| s.tid.load(Acquire) == *tid && s.claimed.load(Acquire) != 0);
+                let own = slots.filter(|(_, s)| s.tid() == *tid && s.is_known());
                 if let Some((index, _)) = own.max_by_key(|(_, s)| s.known_since.load(Relaxed)) {
                     thread.take_slot(index);
                 }
@@ -280,7 +280,7 @@ impl Registry {
     }
 
     /// Brings every account up to date; the threads of the broker that have ended.
-    fn look(&mut self) -> Vec<Who> {
+    fn look(&mut self, asked: u64) -> Vec<Who> {
         let mut ended = Vec::new();
         let main = (self.pid, self.pid as i32);
         let main_comm = self.threads.get(&main).map(|t| t.stat.comm.clone()).unwrap_or_default();
@@ -292,7 +292,7 @@ impl Registry {
             let generation = table.map_or(0, |(t, _)| t.header.generation.load(Acquire));
             let slot = thread.slot.and_then(|i| table?.0.slots.get(i));
             let stat = thread.read_stat();
-            let known = slot.filter(|s| s.claimed.load(Acquire) != 0);
+            let known = slot.filter(|s| s.is_known());
             let comm = match (&stat, known) {
                 (Some(stat), _) => stat.comm.clone(),
                 (None, Some(slot)) => slot.comm(),
@@ -313,7 +313,7 @@ impl Registry {
             if let (Some((table, source)), Some(_)) = (table, turns) {
                 to.turns_from(source, table);
             }
-            let lives = thread.look(slot, generation, stat, &self.scale, to);
+            let lives = thread.look(slot, generation, stat, asked, &self.scale, to);
             if !lives && id.0 == self.pid {
                 if let (Some(slot), true) = (slot, self.table.is_some()) {
                     slot.free();

@@ -1,14 +1,14 @@
 //! The slot table: what the hook writes and everybody else reads.
 //!
 //! One mapping, readable from outside the process, of a header and a fixed number of slots, one slot a
-//! thread. All fields are little- or big-endian as the machine is; offsets in bytes; layout version 2.
+//! thread. All fields are little- or big-endian as the machine is; offsets in bytes; layout version 3.
 //!
 //! Header (4096 bytes, the rest of it zero):
 //!
 //! | offset | type | what |
 //! |---|---|---|
 //! | 0 | u64 | magic, the bytes `FLUXSLOT` |
-//! | 8 | u32 | layout version: 2 |
+//! | 8 | u32 | layout version: 3 |
 //! | 12 | u32 | size of the header |
 //! | 16 | u32 | size of a slot |
 //! | 20 | u32 | number of slots |
@@ -21,7 +21,7 @@
 //! | 56 | u64 | CLOCK_MONOTONIC nanoseconds of the last sample taken inside the process |
 //! | 64 | u64 | threads that found no free slot |
 //!
-//! Slot (3904 bytes = 61 cache lines; an odd number, so that hot lines spread over the cache's sets):
+//! Slot (7488 bytes = 117 cache lines; an odd number, so that hot lines spread over the cache's sets):
 //!
 //! | offset | type | what |
 //! |---|---|---|
@@ -34,7 +34,7 @@
 //! | 48 | u64 | longest work of one turn, ticks |
 //! | 56 | u64 | ticks at the end of that turn |
 //! | 64 | i32 | tid, 0: slot is free |
-//! | 68 | u32 | 1: its thread has come by; 0: made by a sampler, nothing known yet |
+//! | 68 | u32 | 1: its thread has come by; 0: made by a sampler, nothing known yet; 2, 3: for a moment, being taken, being given back. Written together with the tid, as one word |
 //! | 72 | u32 | depth of nested reactor runs (owner only) |
 //! | 76 | u32 | reserved |
 //! | 80 | u64 | work done earlier in this turn, if the state says split |
@@ -47,7 +47,7 @@
 //! | 144 | u64 | ticks at its end |
 //! | 152 | u64 | ticks at the begin of the one that is running, else 0 |
 //! | 160 | [u8; 160] | name of its module, whole, NUL-terminated; written by the sampler, empty until it is known |
-//! | 320 | [u32; 896] | histogram of work per wakeup ([`crate::histogram`]); wraps |
+//! | 320 | [u32; 1792] | histogram of work per wakeup ([`crate::histogram`]); wraps |
 //!
 //! State: 1 working, 2 sleeping, 3 blocked (low two bits), plus 4 inside a nested reactor run, 8 split (this
 //! turn has had a nested wait), 16 unnamed (the name is still the one inherited from the broker). All that
@@ -60,13 +60,15 @@
 //! when the turn ends: what the reader added was never written.
 
 use std::mem::{offset_of, size_of};
-use std::sync::atomic::{AtomicI32, AtomicU8, AtomicU32, AtomicU64, Ordering::*, fence};
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering::*, fence};
 
-use crate::clock;
-use crate::histogram::{BUCKETS, bucket};
+use crate::histogram::BUCKETS;
+
+mod owner;
+mod turns;
 
 pub(crate) const MAGIC: u64 = u64::from_ne_bytes(*b"FLUXSLOT");
-pub(crate) const VERSION: u32 = 2;
+pub(crate) const VERSION: u32 = 3;
 /// Bytes that a slot has for the name of a module, NUL included; a longer one is cut.
 const MODULE_BYTES: usize = 160;
 /// Slots in the table. A broker has some 25 threads; a slot of a dead thread is free after a sample.
@@ -124,8 +126,8 @@ pub(crate) struct Hot {
 #[repr(C, align(64))]
 pub(crate) struct Slot {
     hot: Hot,
-    pub(crate) tid: AtomicI32,
-    pub(crate) claimed: AtomicU32,
+    /// Tid and claim, in one word.
+    owner: AtomicU64,
     pub(crate) depth: AtomicU32,
     _reserved0: AtomicU32,
     turn_work: AtomicU64,
@@ -163,20 +165,22 @@ unsafe fn zeroed<T>() -> Box<T> {
 
 impl std::fmt::Debug for Table {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let taken = self.slots.iter().filter(|s| s.tid.load(Relaxed) != 0).count();
+        let taken = self.slots.iter().filter(|s| s.tid() != 0).count();
         write!(f, "Table({taken} of {SLOTS} slots)")
     }
 }
 
 const _: () = {
-    assert!(size_of::<Header>() == 4096 && size_of::<Slot>() == 61 * 64);
+    assert!(size_of::<Header>() == 4096 && size_of::<Slot>() == 117 * 64);
     assert!(offset_of!(Header, start_time) == 32 && offset_of!(Header, generation) == 40);
     assert!(offset_of!(Header, scale) == 48 && offset_of!(Header, overflow) == 64);
     assert!(size_of::<Hot>() == 64 && offset_of!(Hot, longest_at) == 56 && offset_of!(Hot, since) == 8);
-    assert!(offset_of!(Slot, tid) == 64 && offset_of!(Slot, turn_work) == 80);
+    assert!(
+        offset_of!(Slot, owner) == 64 && offset_of!(Slot, depth) == 72 && offset_of!(Slot, turn_work) == 80
+    );
     assert!(offset_of!(Slot, known_since) == 96 && offset_of!(Slot, name) == 112);
     assert!(offset_of!(Slot, blocked_calls) == 128 && offset_of!(Slot, histogram) == 320);
-    assert!(offset_of!(Table, slots) == 4096 && size_of::<Table>() >= 4096 + SLOTS * 61 * 64);
+    assert!(offset_of!(Table, slots) == 4096 && size_of::<Table>() >= 4096 + SLOTS * 117 * 64);
 };
 
 /// A consistent copy of a slot's first line.
@@ -198,14 +202,6 @@ pub(crate) struct Snapshot {
     pub(crate) consistent: bool,
 }
 
-#[inline(always)]
-fn add(cell: &AtomicU64, n: u64) -> u64 {
-    // A single writer: no read-modify-write instruction is needed.
-    let sum = cell.load(Relaxed).wrapping_add(n);
-    cell.store(sum, Relaxed);
-    sum
-}
-
 impl Slot {
     /// A slot of its own, outside of any table.
     pub(crate) fn boxed() -> Box<Slot> {
@@ -223,180 +219,6 @@ impl Slot {
     #[inline(always)]
     pub(crate) fn generation(&self) -> u32 {
         self.low() >> 8
-    }
-
-    /// Ends the state that was (`head` is as it stands), at `now`, adds how long it lasted to `sum`, and returns that. A counter
-    /// read on another processor may be a few ticks behind: time does not run backwards, it stands still.
-    #[inline(always)]
-    fn begin(&self, head: u64, now: u64, sum: &AtomicU64) -> u64 {
-        self.hot.head.store(head | STEP, Relaxed);
-        fence(Release);
-        let since = self.hot.since.load(Relaxed);
-        let lasted = now.wrapping_sub(since);
-        let lasted = if (lasted as i64) < 0 { 0 } else { lasted };
-        self.hot.since.store(since.wrapping_add(lasted), Relaxed);
-        add(sum, lasted);
-        lasted
-    }
-
-    /// Ends what `begin` began with the same `head`; the state is another one now.
-    #[inline(always)]
-    fn end(&self, head: u64, low: u32) {
-        let sequence = ((head | STEP) & !LOW).wrapping_add(STEP);
-        self.hot.head.store(sequence | u64::from(low), Release);
-    }
-
-    #[inline(always)]
-    fn head(&self) -> u64 {
-        self.hot.head.load(Relaxed)
-    }
-
-    /// Counts a turn whose work is complete. Between `begin` and `end`.
-    #[inline(always)]
-    fn longest(&self, turn: u64, now: u64) {
-        if turn > self.hot.longest.load(Relaxed) {
-            self.hot.longest.store(turn, Relaxed);
-            self.hot.longest_at.store(now, Relaxed);
-        }
-    }
-
-    #[inline(always)]
-    fn count_work(&self, turn: u64, scale: u64) {
-        let ns = ((u128::from(turn) * u128::from(scale)) >> clock::SCALE_SHIFT) as u64;
-        // SAFETY: `bucket` is below BUCKETS for every argument; checked indexing would bring a panicking
-        // path into the hook.
-        let cell = unsafe { self.histogram.get_unchecked(bucket(ns)) };
-        cell.store(cell.load(Relaxed).wrapping_add(1), Relaxed);
-    }
-
-    /// From plain work into the outermost wait: a turn's work is complete.
-    #[inline(always)]
-    pub(crate) fn work_to_sleep(&self, now: u64, scale: u64) {
-        let head = self.head();
-        let lasted = self.begin(head, now, &self.hot.work);
-        self.longest(lasted, now);
-        self.end(head, head as u32 & !FLAGS | SLEEPING);
-        self.count_work(lasted, scale);
-    }
-
-    /// From the plain outermost wait to work: a wakeup.
-    #[inline(always)]
-    pub(crate) fn sleep_to_work(&self, now: u64) {
-        let head = self.head();
-        self.begin(head, now, &self.hot.sleep);
-        add(&self.hot.wakeups, 1);
-        self.end(head, head as u32 & !FLAGS | WORKING);
-    }
-
-    /// From plain work through a wait that does not wait (time-out 0) to plain work: a turn is complete,
-    /// and a wakeup. The thread does not sleep, so looking for events is counted as work of the next turn.
-    #[inline(always)]
-    pub(crate) fn work_to_work(&self, now: u64, scale: u64) {
-        let head = self.head();
-        let lasted = self.begin(head, now, &self.hot.work);
-        self.longest(lasted, now);
-        add(&self.hot.wakeups, 1);
-        self.end(head, head as u32);
-        self.count_work(lasted, scale);
-    }
-
-    /// From work, however unusual the turn, into the outermost wait.
-    pub(crate) fn any_work_to_sleep(&self, now: u64, scale: u64) {
-        self.leave_wait(now);
-        let head = self.head();
-        let lasted = self.begin(head, now, &self.hot.work);
-        let earlier = if head as u32 & SPLIT != 0 { self.turn_work.load(Relaxed) } else { 0 };
-        let turn = lasted.wrapping_add(earlier);
-        self.longest(turn, now);
-        self.end(head, head as u32 & !FLAGS | SLEEPING);
-        self.count_work(turn, scale);
-    }
-
-    /// From work into a nested wait.
-    pub(crate) fn work_to_blocked(&self, now: u64) {
-        self.leave_wait(now);
-        let head = self.head();
-        let low = head as u32;
-        let since = self.hot.since.load(Relaxed);
-        let lasted = self.begin(head, now, &self.hot.work);
-        if low & SPLIT == 0 {
-            self.turn_start.store(since, Relaxed);
-            self.turn_work.store(0, Relaxed);
-        }
-        add(&self.turn_work, lasted);
-        self.end(head, head as u32 & !BASE | BLOCKED | SPLIT);
-    }
-
-    /// A nested wait is over.
-    pub(crate) fn blocked_to_work(&self, now: u64) {
-        let head = self.head();
-        self.begin(head, now, &self.hot.blocked);
-        self.end(head, head as u32 & !BASE | WORKING);
-    }
-
-    /// A wait may have been left without returning: the thread is being cancelled, and its cleanup waits
-    /// again. The time until now was that wait's.
-    fn leave_wait(&self, now: u64) {
-        match self.low() & BASE {
-            SLEEPING => self.sleep_to_work(now),
-            BLOCKED => self.blocked_to_work(now),
-            _ => {}
-        }
-    }
-
-    /// Sets or clears a flag of the state.
-    pub(crate) fn set_flag(&self, flag: u32, on: bool) {
-        let head = self.head();
-        let flag = u64::from(flag);
-        self.hot.head.store(if on { head | flag } else { head & !flag }, Relaxed);
-    }
-
-    /// A call begins that will wait: the first nested reactor run, or a blocking receive.
-    #[inline(always)]
-    pub(crate) fn call_begins(&self, now: u64) {
-        self.call_start.store(now, Relaxed);
-    }
-
-    /// That call has returned.
-    #[inline(always)]
-    pub(crate) fn call_ends(&self, now: u64) {
-        let took = now.wrapping_sub(self.call_start.load(Relaxed));
-        self.call_start.store(0, Relaxed);
-        add(&self.blocked_calls, 1);
-        if (took as i64) > 0 && took > self.longest_blocked.load(Relaxed) {
-            self.longest_blocked.store(took, Relaxed);
-            self.longest_blocked_at.store(now, Relaxed);
-        }
-    }
-
-    /// The thread is seen for the first time in `generation`: it works, and nothing from before counts.
-    pub(crate) fn become_known(&self, generation: u32, now: u64) {
-        let hot = &self.hot;
-        let head = self.head();
-        self.begin(head, now, &hot.work);
-        for cell in [&hot.work, &hot.sleep, &hot.blocked, &hot.wakeups, &hot.longest, &hot.longest_at] {
-            cell.store(0, Relaxed);
-        }
-        hot.since.store(now, Relaxed);
-        self.known_since.store(now, Relaxed);
-        let nested = if self.depth.load(Relaxed) > 0 { NESTED } else { 0 };
-        self.end(head, generation << 8 | WORKING | UNNAMED | nested);
-        for cell in [&self.blocked_calls, &self.longest_blocked, &self.longest_blocked_at, &self.call_start] {
-            cell.store(0, Relaxed);
-        }
-        for cell in &self.histogram {
-            cell.store(0, Relaxed);
-        }
-        self.claimed.store(1, Release);
-    }
-
-    /// Gives the slot of a dead thread back. Nobody writes to it any more.
-    pub(crate) fn free(&self) {
-        self.end(self.head(), 0);
-        self.claimed.store(0, Relaxed);
-        self.depth.store(0, Relaxed);
-        self.set_module("");
-        self.tid.store(0, Release);
     }
 
     /// All of the first line, of one moment.
@@ -478,19 +300,6 @@ impl Snapshot {
             _ => work = work.wrapping_add(going_on),
         }
         [work, sleep, blocked]
-    }
-}
-
-impl Table {
-    /// For a thread that comes by for the first time: the slot that a sampler has made for it, or a free
-    /// one. A slot of its tid that is claimed already is that of a dead thread whose tid was given again.
-    pub(crate) fn slot_for_owner(&self, tid: i32) -> Option<&Slot> {
-        let made = |s: &&Slot| s.tid.load(Acquire) == tid && s.claimed.load(Acquire) == 0;
-        self.slots.iter().find(made).or_else(|| self.take_free(tid))
-    }
-
-    pub(crate) fn take_free(&self, tid: i32) -> Option<&Slot> {
-        self.slots.iter().find(|s| s.tid.compare_exchange(0, tid, AcqRel, Relaxed).is_ok())
     }
 }
 

@@ -72,18 +72,18 @@ pub(crate) struct Thread {
 }
 
 impl Thread {
-    /// `born`: it was not there at the last look, so all of its CPU time is new.
-    pub(crate) fn new(files: ThreadFiles, born: bool, now: u64, now_ns: u64) -> Option<Self> {
-        let stat = files.read()?;
+    /// `born`: it was not there at the last look, so all of its CPU time is new. `asked`: as for [`Thread::look`].
+    pub(crate) fn new(files: ThreadFiles, born: bool, asked: u64, now_ns: u64) -> Option<Self> {
+        let stat = files.read().ok()??;
         let counted = if born { ThreadStat { comm: stat.comm, ..ThreadStat::default() } } else { stat };
         Some(Self {
             files,
             stat: counted,
             slot: None,
-            turns: Turns { until: now, ..Turns::default() },
+            turns: Turns { until: asked, ..Turns::default() },
             state: State::UnknownIdle,
-            since: now,
-            turn_since: now,
+            since: asked,
+            turn_since: asked,
             first_seen_ns: now_ns,
         })
     }
@@ -102,18 +102,20 @@ impl Thread {
         self.turns.added = None;
     }
 
-    /// Reads the kernel's numbers; None: the thread has ended.
+    /// Reads the kernel's numbers; None: the thread has ended. Where they cannot be read they are those of the last look.
     pub(crate) fn read_stat(&self) -> Option<ThreadStat> {
-        self.files.read()
+        self.files.read().unwrap_or_else(|_| Some(self.stat.clone()))
     }
 
     /// Accounts for the time from the last look until now. `stat` is what the kernel says, None if the
-    /// thread has ended. Returns whether it lives.
+    /// thread has ended. `asked`: before slots were looked for. A thread that has none is accounted for until then, so
+    /// that turns of which the slot tells later are not told by an estimate before. Returns whether it lives.
     pub(crate) fn look(
         &mut self,
         slot: Option<&Slot>,
         generation: u32,
         stat: Option<ThreadStat>,
+        asked: u64,
         scale: &Scale,
         to: &mut Totals,
     ) -> bool {
@@ -142,9 +144,10 @@ impl Thread {
                 };
                 self.since = snapshot.since;
                 self.turn_since = slot.turn_start(&snapshot);
+                self.turns.until = now;
             }
             None => {
-                self.turns.estimate(now, run_ns, scale, to);
+                self.turns.estimate(asked, run_ns, scale, to);
                 let state = if running { State::UnknownRunning } else { State::UnknownIdle };
                 if state != self.state || running && has_waited {
                     (self.since, self.turn_since) = (now, now);
@@ -153,7 +156,6 @@ impl Thread {
                 self.turns.added = None;
             }
         }
-        self.turns.until = now;
         self.turns.begun = true;
         true
     }
@@ -162,7 +164,7 @@ impl Thread {
     fn end(&mut self, slot: Option<&Slot>, generation: u32, scale: &Scale, to: &mut Totals) {
         let Some(slot) = slot else { return };
         let snapshot = slot.read();
-        if generation & 1 == 1 && snapshot.generation == generation && slot.claimed.load(Acquire) != 0 {
+        if generation & 1 == 1 && snapshot.generation == generation && slot.is_known() {
             let last = if (snapshot.since.wrapping_sub(self.turns.until) as i64) > 0 {
                 snapshot.since
             } else {
@@ -175,7 +177,7 @@ impl Thread {
     /// Accounts for a thread that came and went between two looks: all that there is is its slot.
     pub(crate) fn account_orphan(slot: &Slot, generation: u32, scale: &Scale, to: &mut Totals) {
         let snapshot = slot.read();
-        if generation & 1 == 1 && snapshot.generation == generation && slot.claimed.load(Acquire) != 0 {
+        if generation & 1 == 1 && snapshot.generation == generation && slot.is_known() {
             let mut turns = Turns { until: slot.known_since.load(Relaxed), ..Turns::default() };
             turns.add(slot, &snapshot, snapshot.since, scale, to, 0);
         }
@@ -210,6 +212,7 @@ impl Turns {
                 // what the turns have worked since.
                 let worked_ns = to_ns(times[0] as i64, per_tick).max(0) as u64;
                 self.estimate(known_since, run_ns.saturating_sub(worked_ns), scale, to);
+                self.until = known_since;
             }
             self.added = Some(Added {
                 generation: snapshot.generation,
@@ -220,10 +223,15 @@ impl Turns {
             });
         }
         let Some(added) = &mut self.added else { return };
-        let sums = [&mut to.work, &mut to.sleep, &mut to.blocked];
-        for (((sum, carry), now), before) in sums.into_iter().zip(&mut self.carry).zip(times).zip(added.times)
-        {
-            sum.add(carry.ns(now.wrapping_sub(before) as i64, per_tick));
+        let gained = times.iter().zip(added.times).map(|(now, before)| now.wrapping_sub(before) as i64);
+        for (state, (gained, carry)) in gained.zip(&mut self.carry).enumerate() {
+            let sum = match state {
+                0 => &mut to.work,
+                2 if to.blocked_known => &mut to.blocked,
+                // Where nested reactors cannot be told from others, blocking receives are not told from sleep either.
+                _ => &mut to.sleep,
+            };
+            sum.add(carry.ns(gained, per_tick));
         }
         added.times = times;
         to.wakeups += snapshot.wakeups.saturating_sub(added.wakeups);

@@ -6,7 +6,7 @@ use crate::queue::Event;
 use crate::workload::{GAUGE, RANKS_A_GAUGE, SET};
 use crate::world::{MS, Phase, Violation, World};
 use serde_json::Value;
-use stats_core::{IdSet, Query};
+use stats_core::{IdSet, Query, SeriesId};
 
 /// Granted periods after which a rank that sent nothing is missing: as stats-core has it.
 const EXPIRY_PERIODS: u64 = 3;
@@ -27,10 +27,12 @@ impl World<'_> {
     pub(crate) fn effective(&self, rank: u32) -> Units {
         let (mut sum, state) = (Units::default(), &self.ranks[rank as usize]);
         let (Some(node), Some(measured)) = (state.body(), &state.measured) else { return sum };
+        let followed = measured.followed(node);
         if rank == 0 {
-            return Units(measured.followed.map(|id| node.total(id).parts()));
+            let total = |ids: &[SeriesId]| ids.iter().map(|&id| node.total(id).parts()).sum();
+            return Units(followed.groups().map(total));
         }
-        node.survey(measured.followed, |batch, amounts| {
+        node.survey(followed.groups(), |batch, amounts| {
             let units = Units(amounts.map(|amount| amount.parts()));
             if !units.is_zero() && batch.is_none_or(|(id, _)| !self.is_merged_above(rank, id)) {
                 sum += units;
@@ -73,7 +75,7 @@ impl World<'_> {
         let mut held = 0;
         let Some(measured) = &self.ranks[rank as usize].measured else { return Ok(()) };
         let mut sure = None;
-        node.survey(measured.followed, |batch, amounts| {
+        node.survey(measured.followed(node).groups(), |batch, amounts| {
             held += usize::from(batch.is_some());
             let empty = amounts.iter().all(|amount| amount.parts() == 0);
             sure = sure
@@ -271,7 +273,7 @@ impl World<'_> {
             }
             let mut held = 0;
             if let Some(measured) = &state.measured {
-                node.survey(measured.followed, |batch, _| {
+                node.survey(measured.followed(node).groups(), |batch, _| {
                     held += usize::from(batch.is_some_and(|(_, doubt)| doubt))
                 });
             }

@@ -7,8 +7,9 @@ use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::ops::{AddAssign, SubAssign};
 
-/// How many series are followed to the unit: a counter of whole numbers, one of fractions, a timer's samples.
-pub(crate) const FOLLOWED: usize = 3;
+/// What is followed to the unit: a counter of whole numbers, one of fractions, a timer's samples, and all series of jobs
+/// together.
+pub(crate) const FOLLOWED: usize = 4;
 
 /// The identity of a batch.
 pub(crate) type Id = (u32, u64, u64);
@@ -19,8 +20,8 @@ pub(crate) struct Units(pub(crate) [i128; FOLLOWED]);
 
 impl fmt::Display for Units {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let [flow, fraction, samples] = self.0.map(|parts| parts as f64 / 1e6);
-        write!(f, "{flow} + {fraction:.6} + {samples} samples")
+        let [flow, fraction, samples, jobs] = self.0.map(|parts| parts as f64 / 1e6);
+        write!(f, "{flow} + {fraction:.6} + {samples} samples + {jobs} of jobs")
     }
 }
 

@@ -45,6 +45,7 @@ impl World<'_> {
             let restored = Node::restore(config, now, &saved);
             restored.map_err(|error| self.violation(rank, format!("what was saved is refused: {error}")))?
         };
+        node.set_ttl(self.config.period);
         let measured = declare(&mut node, rank).ok_or_else(|| self.violation(rank, "a series is refused"))?;
         node.set(measured.gauge, Some(gauge_of(rank).1));
         let deadline_ns = self.now_ns + node.next_deadline_ns();

@@ -181,7 +181,7 @@ impl World<'_> {
     pub(crate) fn carried(&self, rank: u32) -> Vec<(Id, Units)> {
         let (mut carried, state) = (Vec::new(), &self.ranks[rank as usize]);
         if let (Some(node), Some(measured)) = (state.body(), &state.measured) {
-            node.survey(measured.followed, |batch, amounts| {
+            node.survey(measured.followed(node).groups(), |batch, amounts| {
                 carried.extend(batch.map(|(id, _)| (id, Units(amounts.map(|amount| amount.parts())))));
             });
         }

@@ -3,7 +3,8 @@
 use crate::dice::For;
 use crate::ledger::{FOLLOWED, Units};
 use crate::world::{MS, Phase, Violation, World};
-use stats_core::{Amount, Key, Kind, Node, Samples, SeriesId, Unit};
+use stats_core::{Amount, ENDED, JOB_TAG, Key, Kind, Node, Samples, SeriesId, Unit};
+use std::sync::LazyLock;
 
 /// States are told apart by rank: so many ranks share a gauge, each with a bit of its own.
 pub(crate) const RANKS_A_GAUGE: u32 = 64;
@@ -15,12 +16,47 @@ const MEMBERS: u64 = 90;
 /// Counters that not all ranks have: their names are spread over so many.
 const PARTS: u32 = 7;
 
+/// A job lasts a period, and after so many others its number comes again: its series have ended by then, where nothing
+/// is wrong, for their time to live is a period, too.
+const JOBS: u64 = 5;
+
+/// The counters of jobs, and their sum.
+static OF_JOBS: LazyLock<Vec<Key>> = LazyLock::new(|| {
+    let jobs = (0..JOBS).map(|job| job.to_string()).chain([ENDED.to_owned()]);
+    jobs.filter_map(|job| Key::new("sim.job", &[(JOB_TAG, &job)], Kind::Counter, Unit::None).ok()).collect()
+});
+
 /// The series that one load of the module declares.
 #[derive(Debug)]
 pub(crate) struct Measured {
-    pub(crate) followed: [SeriesId; FOLLOWED],
+    pub(crate) followed: [SeriesId; FOLLOWED - 1],
     pub(crate) gauge: SeriesId,
     members: SeriesId,
+}
+
+/// What is followed of a node.
+pub(crate) struct Followed {
+    lasting: [SeriesId; FOLLOWED - 1],
+    of_jobs: Vec<SeriesId>,
+}
+
+impl Measured {
+    pub(crate) fn followed(&self, node: &Node) -> Followed {
+        let of_jobs = OF_JOBS.iter().filter_map(|key| node.find(key)).collect();
+        Followed { lasting: self.followed, of_jobs }
+    }
+}
+
+impl Followed {
+    pub(crate) fn groups(&self) -> [&[SeriesId]; FOLLOWED] {
+        let [flow, fraction, samples] = &self.lasting;
+        [
+            std::slice::from_ref(flow),
+            std::slice::from_ref(fraction),
+            std::slice::from_ref(samples),
+            &self.of_jobs,
+        ]
+    }
 }
 
 /// The gauge of a rank, and what the rank sets it to.
@@ -37,9 +73,9 @@ fn declared(node: &mut Node, name: &str, kind: Kind) -> Option<SeriesId> {
 pub(crate) fn declare(node: &mut Node, rank: u32) -> Option<Measured> {
     let followed =
         [("sim.flow", Kind::Counter), ("sim.fraction", Kind::Counter), ("sim.samples", Kind::Timer)];
-    let mut ids = [None; FOLLOWED];
-    for turn in 0..FOLLOWED {
-        let which = (turn + rank as usize) % FOLLOWED;
+    let mut ids = [None; FOLLOWED - 1];
+    for turn in 0..ids.len() {
+        let which = (turn + rank as usize) % ids.len();
         ids[which] = declared(node, followed[which].0, followed[which].1);
     }
     let [Some(flow), Some(fraction), Some(samples)] = ids else { return None };
@@ -57,7 +93,7 @@ impl World<'_> {
     fn measure(&mut self, rank: u32) -> Result<(), Violation> {
         let number = self.rank(rank).pushes;
         let mut dice = self.dice(For::Push, rank, number);
-        let (now_ns, series) = (self.now_ns, self.config.series);
+        let (now_ns, series, period_ns) = (self.now_ns, self.config.series, self.config.period_ns());
         let bounded = self.config.faults.is_death_alone();
         let state = &mut self.ranks[rank as usize];
         state.pushes += 1;
@@ -76,6 +112,11 @@ impl World<'_> {
                 node.add(id, Amount::whole(1));
             }
         }
+        let of_job = i128::from(dice.below(100));
+        let job = OF_JOBS.get((now_ns / period_ns % JOBS) as usize);
+        if let Some(id) = job.and_then(|key| node.declare(key.clone()).ok()) {
+            node.add(id, Amount::whole(of_job));
+        }
         let generation = node.generation();
         if dice.chance(0.05) {
             let member = dice.below(MEMBERS);
@@ -86,7 +127,7 @@ impl World<'_> {
             state.shows_state = !state.shows_state;
             node.set(measured.gauge, state.shows_state.then(|| gauge_of(rank).1));
         }
-        let units = Units([whole * 1_000_000, fraction, i128::from(times) * 1_000_000]);
+        let units = Units([whole * 1_000_000, fraction, i128::from(times) * 1_000_000, of_job * 1_000_000]);
         if bounded {
             state.recent.push((now_ns, units));
         }

@@ -4,16 +4,21 @@
 //! |---|---|---|
 //! | `rate=` | wakeups a second, by a timer | 0: none |
 //! | `busy=` | time of work in each wakeup (FSD) | 0 |
-//! | `block=` | time in a synchronous RPC in each wakeup (FSD) | 0 |
+//! | `block=` | time in a synchronous RPC in a wakeup (FSD) | 0 |
+//! | `every=` | one in so many wakeups makes that RPC | 1 |
 //! | `holder=` | the service that answers that RPC: this module, loaded a second time under that name | `holder` |
 //! | `push=` | in each wakeup, add so much to the counter `loadgen.pushed`, and record a sample in `loadgen.beat_s` | 0 |
 //! | `fds=` | so many descriptors held open, until the module ends | 0 |
 //! | `spin=` | once, in a wakeup right after the load, work for so long (FSD) | 0 |
 //!
-//! `NAME.stats-get` says what it did, by its own clock: `{"wakeups":…,"busy_s":…,"busy_quantiles_s":[…],
-//! "blocked_s":…,"waited_s":…,"spun_s":…,"pushed":…,"errors":…}`; the quantiles of work per wakeup are 0.5, 0.9, 0.97, 0.99 and 1,
-//! and `waited_s` is what of `blocked_s` was not time on a processor. `NAME.hold {"seconds":s}` is answered after that time. `NAME.panic` panics in its handler.
-//! `NAME.stop` ends its wakeups, delivers what it pushed, and answers as `stats-get` does (an error: not delivered yet).
+//! `NAME.stats-get` says what it did, by its own clock: `{"wakeups":…,"busy_s":…,"spun_s":…,"calls":…,"blocked_s":…,
+//! "waited_s":…,"queued_s":…,"cpu_s":…,"age_s":…,"pushed":…,"errors":…}`. Of `blocked_s`, the time in RPCs, `waited_s` was
+//! spent asleep and `queued_s` waiting for a processor (before it slept or after: nobody inside can tell); `cpu_s` is
+//! all of its thread's time on a processor, `age_s` the time since its load. `NAME.turns` says how long each wakeup
+//! worked, at least and at most (whether what was queued is work is as uncertain), each in ascending order:
+//! `{"least_s":[…],"most_s":[…]}`. `NAME.hold {"seconds":s}` is answered after that time. `NAME.panic` panics in its
+//! handler. `NAME.stop` ends its wakeups, delivers what it pushed, and answers as `stats-get` does (an error: not
+//! delivered yet).
 //!
 //! ```sh
 //! flux module load loadgen.so rate=100 busy=2ms
@@ -37,7 +42,9 @@ const HOLD_MAX: Duration = Duration::from_secs(60);
 /// How long a stop waits for what was pushed to be delivered.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(2);
 /// Wakeups whose work is remembered one by one.
-const TURNS_MAX: usize = 100_000;
+const TURNS_MAX: usize = 10_000;
+/// Time on a processor, time waiting for one, and how often it got one, of the thread that reads it.
+const SCHEDSTAT: &str = "/proc/thread-self/schedstat";
 /// Descriptors that are held at most.
 const FDS_MAX: u32 = 10_000;
 /// What the holder may add to `block` before the wait is given up.
@@ -48,6 +55,7 @@ struct Plan {
     interval: Option<Duration>,
     busy: Duration,
     block: Duration,
+    every: u64,
     holder: String,
     spin: Duration,
     push: u32,
@@ -58,7 +66,8 @@ impl Plan {
     fn parse(arguments: &[String]) -> Result<Self, Error> {
         let zero = Duration::ZERO;
         let holder = "holder".into();
-        let mut plan = Plan { interval: None, busy: zero, block: zero, holder, spin: zero, push: 0, fds: 0 };
+        let mut plan =
+            Plan { interval: None, busy: zero, block: zero, every: 1, holder, spin: zero, push: 0, fds: 0 };
         for argument in arguments {
             let (key, value) = argument.split_once('=').unwrap_or((argument, ""));
             match key {
@@ -68,9 +77,11 @@ impl Plan {
                 "holder" if !value.is_empty() => plan.holder = value.to_owned(),
                 "spin" => plan.spin = parse_duration(key, value)?,
                 "push" => plan.push = count(key, value, u32::MAX)?,
+                "every" => plan.every = count(key, value, u32::MAX)?.max(1).into(),
                 "fds" => plan.fds = count(key, value, FDS_MAX)?,
                 _ => {
-                    let allowed = "rate=N, busy=TIME, block=TIME, holder=SERVICE, spin=TIME, push=N, fds=N";
+                    let allowed =
+                        "rate=N, busy=TIME, block=TIME, every=N, holder=SERVICE, spin=TIME, push=N, fds=N";
                     return Err(Error::invalid(format!("{argument}: unknown argument; allowed: {allowed}")));
                 }
             }
@@ -96,11 +107,13 @@ fn count(key: &str, value: &str, max: u32) -> Result<u32, Error> {
 struct Done {
     wakeups: u64,
     busy: Duration,
-    /// The work of each wakeup, as far as there is room.
-    turns: Vec<Duration>,
+    /// The work of each wakeup, at least and at most, as far as there is room.
+    turns: Vec<(Duration, Duration)>,
+    calls: u64,
     blocked: Duration,
-    /// Of that, what was not time on a processor.
+    /// Of that, what was spent asleep, and what waiting for a processor.
     waited: Duration,
+    queued: Duration,
     spun: Duration,
     pushed: u64,
     errors: u64,
@@ -112,18 +125,23 @@ fn thread_cpu() -> Duration {
     Duration::try_from(time).unwrap_or_default()
 }
 
-impl Done {
-    /// 0.5, 0.9, 0.97, 0.99 and 1 of the work of a wakeup, in seconds.
-    fn quantiles(&self) -> Option<[f64; 5]> {
-        let mut turns = self.turns.clone();
-        turns.sort_unstable();
-        let last = turns.len().checked_sub(1)?;
-        Some([0.5, 0.9, 0.97, 0.99, 1.0].map(|q| turns[(last as f64 * q) as usize].as_secs_f64()))
-    }
+/// The time that this thread has waited for one. Zero where the kernel does not tell.
+fn thread_queued() -> Duration {
+    let line = std::fs::read_to_string(SCHEDSTAT).unwrap_or_default();
+    let ns = line.split_ascii_whitespace().nth(1).and_then(|field| field.parse().ok());
+    Duration::from_nanos(ns.unwrap_or(0))
+}
+
+/// These in seconds, in ascending order.
+fn ascending(times: impl Iterator<Item = Duration>) -> Vec<f64> {
+    let mut times: Vec<_> = times.collect();
+    times.sort_unstable();
+    times.iter().map(Duration::as_secs_f64).collect()
 }
 
 struct Loadgen {
     plan: Plan,
+    loaded: Instant,
     done: Done,
     pushes: Option<Pushes>,
     _files: Vec<File>,
@@ -166,26 +184,35 @@ impl Loadgen {
             pushes.pushed.add(self.plan.push.into());
             self.done.pushed += u64::from(self.plan.push);
         }
-        if !self.plan.busy.is_zero() {
-            let worked = work(self.plan.busy);
-            self.done.busy += worked;
-            if self.done.turns.len() < TURNS_MAX {
-                self.done.turns.push(worked);
-            }
+        let mut worked = if self.plan.busy.is_zero() { Duration::ZERO } else { work(self.plan.busy) };
+        self.done.busy += worked;
+        let mut uncertain = Duration::ZERO;
+        if !self.plan.block.is_zero() && self.done.wakeups.is_multiple_of(self.plan.every) {
+            let [busy, queued] = self.call(scope);
+            (worked, uncertain) = (worked + busy, queued);
         }
-        if !self.plan.block.is_zero() {
-            let (start, cpu) = (Instant::now(), thread_cpu());
-            if let Err(error) = self.block(scope) {
-                if self.done.errors == 0 {
-                    let hint = "is it loaded (flux module load --name=HOLDER loadgen.so)?";
-                    scope.log(Level::Err, &format!("{}.hold: {error}; {hint}", self.plan.holder));
-                }
-                self.done.errors += 1;
-            }
-            let took = start.elapsed();
-            self.done.blocked += took;
-            self.done.waited += took.saturating_sub(thread_cpu().saturating_sub(cpu));
+        if self.done.turns.len() < TURNS_MAX {
+            self.done.turns.push((worked, worked + uncertain));
         }
+    }
+
+    /// Makes the RPC. What of it was time on a processor, and what time waiting for one.
+    fn call(&mut self, scope: &Scope<Self>) -> [Duration; 2] {
+        let (start, cpu, queued) = (Instant::now(), thread_cpu(), thread_queued());
+        if let Err(error) = self.block(scope) {
+            if self.done.errors == 0 {
+                let hint = "is it loaded (flux module load --name=HOLDER loadgen.so)?";
+                scope.log(Level::Err, &format!("{}.hold: {error}; {hint}", self.plan.holder));
+            }
+            self.done.errors += 1;
+        }
+        let (queued, cpu) = (thread_queued().saturating_sub(queued), thread_cpu().saturating_sub(cpu));
+        let took = start.elapsed();
+        self.done.calls += 1;
+        self.done.blocked += took;
+        self.done.waited += took.saturating_sub(cpu + queued);
+        self.done.queued += queued;
+        [cpu, queued]
     }
 
     fn block(&self, scope: &Scope<Self>) -> Result<(), Error> {
@@ -226,12 +253,23 @@ impl Loadgen {
         Ok(Answer::json(json!({
             "wakeups": self.done.wakeups,
             "busy_s": self.done.busy.as_secs_f64(),
-            "busy_quantiles_s": self.done.quantiles(),
+            "spun_s": self.done.spun.as_secs_f64(),
+            "calls": self.done.calls,
             "blocked_s": self.done.blocked.as_secs_f64(),
             "waited_s": self.done.waited.as_secs_f64(),
-            "spun_s": self.done.spun.as_secs_f64(),
+            "queued_s": self.done.queued.as_secs_f64(),
+            "cpu_s": thread_cpu().as_secs_f64(),
+            "age_s": self.loaded.elapsed().as_secs_f64(),
             "pushed": self.done.pushed,
             "errors": self.done.errors,
+        })))
+    }
+
+    fn turns(&mut self, _scope: &Scope<Self>, _request: &Request<'_>) -> Result<Answer, Error> {
+        let turns = &self.done.turns;
+        Ok(Answer::json(json!({
+            "least_s": ascending(turns.iter().map(|(least, _)| *least)),
+            "most_s": ascending(turns.iter().map(|(_, most)| *most)),
         })))
     }
 
@@ -258,8 +296,8 @@ impl Module for Loadgen {
             let errnum = error.raw_os_error().unwrap_or(libc::EIO);
             Error::new(errnum, format!("fds={}: opening /dev/null: {error}", plan.fds))
         })?;
-        let (done, held) = (Done::default(), HashMap::new());
-        Ok(Loadgen { plan, done, pushes, _files: files, beat, _spin: spin, held, holds: 0 })
+        let (loaded, done, held) = (Instant::now(), Done::default(), HashMap::new());
+        Ok(Loadgen { plan, loaded, done, pushes, _files: files, beat, _spin: spin, held, holds: 0 })
     }
 
     fn methods() -> Vec<Method<Self>> {
@@ -267,6 +305,7 @@ impl Module for Loadgen {
             Method::request("hold", Self::hold),
             Method::request("stats-get", Self::stats_get),
             Method::request("stop", Self::stop),
+            Method::request("turns", Self::turns),
             Method::request("panic", Self::panic),
         ]
     }
@@ -284,11 +323,13 @@ mod tests {
 
     #[test]
     fn a_plan_is_what_its_arguments_say() {
-        let plan =
-            parse(&["rate=100", "busy=2ms", "block=1ms", "holder=h2", "spin=3s", "push=7", "fds=9"]).unwrap();
+        let words =
+            ["rate=100", "busy=2ms", "block=1ms", "every=5", "holder=h2", "spin=3s", "push=7", "fds=9"];
+        let plan = parse(&words).unwrap();
         let ms = Duration::from_millis;
         let (interval, holder) = (Some(ms(10)), "h2".into());
-        let wanted = Plan { interval, busy: ms(2), block: ms(1), holder, spin: ms(3000), push: 7, fds: 9 };
+        let wanted =
+            Plan { interval, busy: ms(2), block: ms(1), every: 5, holder, spin: ms(3000), push: 7, fds: 9 };
         assert_eq!(plan, wanted);
     }
 
@@ -300,6 +341,7 @@ mod tests {
             ("rate=NaN", "rate=NaN: expected"),
             ("push=-1", "push=-1: expected a whole number"),
             ("fds=10001", "fds=10001: expected a whole number, 0 to 10000"),
+            ("every=x", "every=x: expected a whole number"),
             ("busy=fast", "busy=fast: expected a duration"),
             ("nonsense=1", "nonsense=1: unknown argument; allowed: rate=N"),
             ("holder=", "holder=: unknown argument"),

@@ -54,7 +54,7 @@ pub unsafe extern "C-unwind" fn flux_reactor_create(flags: c_int) -> *mut c_void
 ///
 /// `path` is NULL or a NUL-terminated string.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn flux_stats_probe_slots_v2(path: *const c_char, show: c_int) -> *const c_void {
+pub unsafe extern "C" fn flux_stats_probe_slots_v3(path: *const c_char, show: c_int) -> *const c_void {
     // SAFETY: by this function's contract.
     let shared = || unsafe { preload::shared(path, show) };
     std::panic::catch_unwind(shared).unwrap_or(std::ptr::null())

@@ -132,6 +132,8 @@ impl StatsAgg {
         self.intake.set_limits(config.ttl, config.max_tags);
         let now_ns = self.now().mono_ns;
         self.collect.collectors.choose(&mut self.node, config.collect.clone(), now_ns);
+        self.node.set_ttl(config.ttl);
+        self.node.set_guest_series(config.guest_series);
         if config.history != self.config.history {
             self.node.set_history(config.history);
         }
@@ -152,7 +154,8 @@ impl StatsAgg {
             scope.log(Level::Info, &text);
         }
         if self.measure.blocked_unavailable() {
-            let text = "blocked_s is not known here: libflux runs its nested reactors past its GOT; sleep_s holds both";
+            let text = "blocked_s is not known here: this libflux runs its nested reactors past its GOT; sleep_s holds \
+                        their waits, and wakeups counts them";
             scope.log(Level::Info, text);
         }
         if let Some(why) = self.measure.slots_private() {
@@ -320,6 +323,8 @@ impl Module for StatsAgg {
             busy_before: (thread_cpu_ns(), 0),
         };
         agg.node.set_history(agg.config.history);
+        agg.node.set_ttl(agg.config.ttl);
+        agg.node.set_guest_series(agg.config.guest_series);
         agg.statsd.configure(scope, &mut agg.node, &agg.config)?;
         agg.tell_ancestors();
         agg.log_probe(scope);

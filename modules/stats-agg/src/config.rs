@@ -3,7 +3,7 @@
 use flux::{Error, parse_duration};
 use serde_json::Value;
 use stats_collect::Choice;
-use stats_core::TAGS_MAX;
+use stats_core::{GUEST_SERIES, TAGS_MAX};
 use stats_ingest::Address;
 use std::fmt;
 use std::ops::RangeInclusive;
@@ -22,10 +22,12 @@ const SERIES: RangeInclusive<usize> = 100..=1_000_000;
 const TAGS: RangeInclusive<usize> = 0..=TAGS_MAX;
 /// Sockets of one rank.
 const ADDRESSES_MAX: usize = 8;
+const GUEST_SERIES_RANGE: RangeInclusive<usize> = 1..=10_000;
 const TEST_RANKS: RangeInclusive<usize> = 0..=200_000;
 
 /// The keys, as they are named in errors.
-const KEYS: &str = "period, probe, stall, collect, statsd, history, max-series, max-tags, ttl, guest-query";
+const KEYS: &str = "period, probe, stall, collect, statsd, history, max-series, max-tags, ttl, guest-query, \
+                    guest-push, guest-series";
 
 /// Those of them that are lists: in an argument, separated by commas.
 const LISTS: &[&str] = &["collect", "statsd"];
@@ -78,6 +80,9 @@ pub(crate) struct Config {
     pub(crate) guest_query: bool,
     /// Whether guests may not learn of jobs: `access.private-mode` of the instance.
     pub(crate) private_jobs: bool,
+    /// Whether others than the instance owner may push, under names of their own, and how many series each may have.
+    pub(crate) guest_push: bool,
+    pub(crate) guest_series: usize,
     /// For tests: batches are taken of ranks up to this, though the instance has fewer. It holds from the load on.
     pub(crate) test_ranks: usize,
 }
@@ -95,11 +100,14 @@ impl fmt::Display for Config {
             max_tags,
             ttl,
             guest_query,
+            guest_push,
+            guest_series,
             private_jobs: _,
             test_ranks,
         } = self;
         write!(f, "period={period:?} probe={probe} stall={stall:?} collect={collect} history={history:?} ")?;
-        write!(f, "max-series={max_series} max-tags={max_tags} ttl={ttl:?} guest-query={guest_query}")?;
+        write!(f, "max-series={max_series} max-tags={max_tags} ttl={ttl:?} guest-query={guest_query} ")?;
+        write!(f, "guest-push={guest_push} guest-series={guest_series}")?;
         let statsd: Vec<String> = statsd.iter().map(Address::to_string).collect();
         if *test_ranks > 0 {
             write!(f, " test-ranks={test_ranks}")?;
@@ -122,6 +130,8 @@ impl Default for Config {
             ttl: Duration::from_secs(600),
             guest_query: false,
             private_jobs: false,
+            guest_push: false,
+            guest_series: GUEST_SERIES,
             test_ranks: 0,
         }
     }
@@ -183,13 +193,9 @@ impl Config {
                 let choice = value.parse::<Choice>();
                 self.collect = choice.map_err(|error| Error::invalid(format!("{key}={value}: {error}")))?;
             }
-            "guest-query" => {
-                self.guest_query = match value {
-                    "true" => true,
-                    "false" => false,
-                    _ => return Err(Error::invalid(format!("guest-query={value}: expected true or false"))),
-                }
-            }
+            "guest-query" => self.guest_query = flag(key, value)?,
+            "guest-push" => self.guest_push = flag(key, value)?,
+            "guest-series" => self.guest_series = whole(key, value, GUEST_SERIES_RANGE)?,
             // Not among the keys that are told: nobody sets it on an instance that is for use.
             "test-ranks" => self.test_ranks = whole(key, value, TEST_RANKS)?,
             _ => return Err(Error::invalid(format!("{key}={value}: unknown key; allowed: {KEYS}"))),
@@ -219,6 +225,10 @@ fn text(key: &str, value: &Value) -> Result<String, Error> {
 
 fn in_table(error: &Error) -> Error {
     Error::new(error.errnum(), format!("[stats-agg] {error}"))
+}
+
+fn flag(key: &str, value: &str) -> Result<bool, Error> {
+    value.parse().map_err(|_| Error::invalid(format!("{key}={value}: expected true or false")))
 }
 
 fn whole(key: &str, value: &str, range: RangeInclusive<usize>) -> Result<usize, Error> {
@@ -305,6 +315,8 @@ mod tests {
             ("max-series=-5", "max-series=-5: expected a whole number, 100 to 1000000"),
             ("guest-query=maybe", "guest-query=maybe: expected true or false"),
             ("collect=jobs,job", "collect=jobs,job: \"job\" is no collector: expected modules, messages"),
+            ("guest-push=", "guest-push=: expected true or false"),
+            ("guest-series=0", "guest-series=0: expected a whole number, 1 to 10000"),
             ("statsd=8125", "statsd=8125: expected HOST:PORT with a loopback address"),
             ("statsd=0.0.0.0:8125", "statsd=0.0.0.0:8125: expected HOST:PORT with a loopback address"),
             ("max-tags=17", "max-tags=17: expected a whole number, 0 to 16"),

@@ -3,7 +3,7 @@
 use crate::recorded::{Clocks, Hook, Recorded, whole};
 use crate::stall::{Notice, Stalls};
 use stats_core::{Amount, Events, Key, Kind, Node, Refused, SeriesId, Unit};
-use stats_probe::{AsOf, Mode, ModuleSample, Name, Probe, monotonic_ns};
+use stats_probe::{AsOf, Mode, ModuleSample, Name, Probe, Status, monotonic_ns};
 use std::collections::HashMap;
 use std::time::Duration;
 
@@ -21,8 +21,10 @@ struct OwnIds {
     doubted: SeriesId,
     gauges_overflow: SeriesId,
     sent_bytes: SeriesId,
+    ended: SeriesId,
     panics: SeriesId,
     untimed: SeriesId,
+    clock_steps: SeriesId,
     streams: SeriesId,
 }
 
@@ -34,6 +36,7 @@ pub(crate) struct Measure {
     events: Events,
     panics: u64,
     untimed: u64,
+    clock_steps: u64,
     periods: u32,
     stalls: Stalls,
     /// Modules that are processes of their own, and their pids.
@@ -50,6 +53,7 @@ impl Measure {
             events,
             panics: 0,
             untimed: 0,
+            clock_steps: 0,
             periods: 0,
             stalls: Stalls::default(),
             processes: Vec::new(),
@@ -59,6 +63,7 @@ impl Measure {
     /// Goes on with another probe, whose sums start anew.
     pub(crate) fn replace_probe(&mut self, probe: Probe) {
         self.probe = probe;
+        (self.untimed, self.clock_steps) = (0, 0);
         self.modules.clear();
     }
 
@@ -138,14 +143,14 @@ impl Measure {
                 recorded.record_stall(node, sample, stalled_ns, clocks);
             }
         }
-        self.record_own(node, panics, status.overflow);
+        self.record_own(node, panics, &status);
         if let Some(ids) = &self.own {
             node.set(ids.streams, Some(Amount::whole(streams as i128)));
         }
         self.stalls.finish(now_ns)
     }
 
-    fn record_own(&mut self, node: &mut Node, panics: u64, untimed: u64) {
+    fn record_own(&mut self, node: &mut Node, panics: u64, status: &Status) {
         let Some(ids) = &self.own else { return };
         let (now, before) = (node.events(), std::mem::replace(&mut self.events, node.events()));
         let gained = [
@@ -158,8 +163,14 @@ impl Measure {
             (ids.doubted, now.doubted, before.doubted),
             (ids.gauges_overflow, now.states_overflow, before.states_overflow),
             (ids.sent_bytes, now.sent_bytes, before.sent_bytes),
+            (ids.ended, now.ended, before.ended),
             (ids.panics, panics, std::mem::replace(&mut self.panics, panics)),
-            (ids.untimed, untimed, std::mem::replace(&mut self.untimed, untimed)),
+            (ids.untimed, status.overflow, std::mem::replace(&mut self.untimed, status.overflow)),
+            (
+                ids.clock_steps,
+                status.clock_steps,
+                std::mem::replace(&mut self.clock_steps, status.clock_steps),
+            ),
         ];
         for (id, now, before) in gained {
             node.add(id, whole(now.saturating_sub(before)));
@@ -181,8 +192,10 @@ fn own_ids(node: &mut Node) -> Result<OwnIds, Refused> {
         doubted: id("batches_doubted", Unit::None)?,
         gauges_overflow: id("gauges_overflow", Unit::None)?,
         sent_bytes: id("sent_bytes", Unit::Bytes)?,
+        ended: id("series_ended", Unit::None)?,
         panics: id("panics", Unit::None)?,
-        untimed: id("untimed_waits", Unit::None)?,
+        untimed: id("untimed_threads", Unit::None)?,
+        clock_steps: id("clock_steps", Unit::None)?,
         streams,
     })
 }

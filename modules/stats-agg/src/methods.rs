@@ -3,7 +3,7 @@
 use crate::agg::StatsAgg;
 use crate::upstream::OVERLAP;
 use flux::{Answer, Error, Event, Method, Request, Role, Scope};
-use stats_core::MergeRefused;
+use stats_core::{MergeRefused, Pusher};
 use std::time::Duration;
 
 /// How long the publication of a clear may take.
@@ -44,9 +44,26 @@ impl StatsAgg {
     /// What a handle has gathered. While unloading it is taken like before: what is not sent any more is left to the
     /// next load.
     fn push(&mut self, _scope: &Scope<Self>, request: &Request<'_>) -> Result<Answer, Error> {
-        let (now, payload) = (self.now(), request.json()?);
-        let receipt = self.intake.take(&mut self.node, now, payload);
+        let (now, pusher) = (self.now(), self.pusher(request)?);
+        let receipt = self.intake.take(&mut self.node, now, pusher, request.json()?);
         receipt.map(Answer::Json).map_err(|refusal| Error::invalid(refusal.to_string()))
+    }
+
+    /// Who pushes. A guest's message is not read before it is known to be within the guest's budget.
+    fn pusher(&mut self, request: &Request<'_>) -> Result<Pusher, Error> {
+        if request.from_owner() {
+            return Ok(Pusher::Owner);
+        }
+        if !self.config.guest_push {
+            let text = "only the instance owner may push (guest-push=true opens it to guests)";
+            return Err(Error::new(libc::EPERM, text));
+        }
+        let (user, now) = (request.userid(), self.now());
+        if !self.intake.admits_guest(user, request.raw()?.len(), now) {
+            let text = "a guest may push 200 times and 1 MiB in a second: send it again later";
+            return Err(Error::new(libc::EAGAIN, text));
+        }
+        Ok(Pusher::Guest(user))
     }
 
     /// A batch from below.
@@ -104,7 +121,7 @@ pub(crate) fn table() -> Vec<Method<StatsAgg>> {
         Method::request("query", StatsAgg::query).allow(Role::User),
         Method::request("disconnect", StatsAgg::disconnect).allow(Role::User),
         Method::request("cancel", StatsAgg::cancel).allow(Role::User),
-        Method::request("push", StatsAgg::push),
+        Method::request("push", StatsAgg::push).allow(Role::User),
         Method::request("merge", StatsAgg::merge),
         Method::request("stats-clear", StatsAgg::clear_request),
         Method::event("stats-clear", StatsAgg::clear_event),

@@ -12,7 +12,7 @@ which merges them up the tree with everybody else's::
             fetch()
 
 Names are dotted words of ``A-Z a-z 0-9 _ -``; those that begin with ``modules.``, ``broker.``, ``stats-agg.``, ``jobs.``,
-``resources.`` or ``overlay.`` are the service's own. Times are in seconds. What makes no sense (a malformed name, a number
+``resources.``, ``overlay.`` or ``guests.`` are the service's own. Times are in seconds. What makes no sense (a malformed name, a number
 that is not finite) is a ``ValueError``.
 """
 

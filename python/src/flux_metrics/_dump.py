@@ -42,11 +42,11 @@ class Dump:
             total.setdefault("_members", set()).update(said["members"])
             total["members"] = len(total["_members"])
         else:
-            scale = 1e-9 if kind == "timer" else 1
+            one = 1e9 if kind == "timer" else 1e6
             sketch = said["sketch"]
-            low, high = number(sketch["min"]) * scale, number(sketch["max"]) * scale
+            low, high = number(sketch["min"]) / one, number(sketch["max"]) / one
             total["count"] = total.get("count", 0) + sum(times for _, times in sketch["buckets"])
-            total["sum"] = total.get("sum", 0) + number(sketch["sum"]) * scale
+            total["sum"] = total.get("sum", 0) + number(sketch["sum"]) / one
             total["min"] = min(total.get("min", low), low)
             total["max"] = max(total.get("max", high), high)
 

@@ -84,10 +84,10 @@ class Metrics:
         nanoseconds = round(check_number(seconds) * 1e9)
         self._cell(Samples, "timer", name, tags, lambda cell: cell.add(nanoseconds))
 
-    def histogram(self, name: str, sample: int, tags: Tags = None) -> None:
-        """Records a whole number, such as bytes."""
-        number = round(check_number(sample))
-        self._cell(Samples, "histogram", name, tags, lambda cell: cell.add(number))
+    def histogram(self, name: str, sample: float, tags: Tags = None) -> None:
+        """Records a number that is no duration, such as bytes, kept to 1e-6."""
+        millionths = round(check_number(sample) * 1_000_000)
+        self._cell(Samples, "histogram", name, tags, lambda cell: cell.add(millionths))
 
     def member(self, name: str, member: str, tags: Tags = None) -> None:
         """Puts a member into a set: what is wanted is how many different ones there are."""

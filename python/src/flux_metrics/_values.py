@@ -21,7 +21,7 @@ SAMPLE_MAX = 1 << 63
 INTEGER_MAX = 1 << 53
 """Integers beyond this are written as digits: readers of JSON keep doubles."""
 
-RESERVED = ("modules.", "broker.", "stats-agg.", "jobs.", "resources.", "overlay.")
+RESERVED = ("modules.", "broker.", "stats-agg.", "jobs.", "resources.", "overlay.", "guests.")
 NAME = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*", re.ASCII)
 
 Key = Tuple[str, str, Tuple[Tuple[str, str], ...]]
@@ -141,7 +141,7 @@ class Samples:
 
     def add(self, sample: int) -> None:
         if not 0 <= sample < SAMPLE_MAX:
-            raise ValueError(f"{sample}: expected a number from 0 up to 2^63 inside")
+            raise ValueError("expected a number from 0, up to 9e9 (of a timer: seconds) or 9e12 (of a histogram)")
         self.min = min(self.min, sample) if self.buckets else sample
         self.max = max(self.max, sample)
         at = bucket(sample)

@@ -67,9 +67,9 @@ fn regular() -> impl Strategy<Value = Message> {
     let group = (0_u64..9000, any::<bool>(), set());
     let group = group.prop_map(|(age_ms, closed, ranks)| Group { age_ms, closed, ranks });
     let states = (numbers(), proptest::collection::vec(proptest::option::of((amount(), 0_u32..9)), 20));
-    let rest = (proptest::collection::vec(group, 0..3), set(), ids(), flows(), states);
+    let rest = (proptest::collection::vec(group, 0..3), set(), ids(), flows(), states, numbers());
     (head, rest).prop_map(
-        |((closing, seq, after, more, generation), (coverage, next, contains, flows, states))| {
+        |((closing, seq, after, more, generation), (coverage, next, contains, flows, states, withdrawn))| {
             let sealed = seq.is_some();
             let state = |(value, rank)| States::of(value, rank);
             let states: Vec<_> =
@@ -96,6 +96,7 @@ fn regular() -> impl Strategy<Value = Message> {
                 dictionary: keys(),
                 flows,
                 states,
+                withdrawn,
             }))
         },
     )

@@ -54,20 +54,23 @@ impl Node {
         sealed.chain(held).chain(parked)
     }
 
-    /// What is in custody of a few series, without their names: [`Node::audit`] for those who ask after every event.
-    /// `each` is given every part of it: the identity of a batch and whether it is in doubt (`None`: what is in no
-    /// batch yet), and how much of each series is in it.
+    /// What is in custody of a few groups of series, without their names: [`Node::audit`] for those who ask after every
+    /// event. `each` is given every part of it: the identity of a batch and whether it is in doubt (`None`: what is in
+    /// no batch yet), and how much of each group is in it.
     pub fn survey<const N: usize>(
         &self,
-        ids: [SeriesId; N],
+        groups: [&[SeriesId]; N],
         mut each: impl FnMut(Option<((u32, u64, u64), bool)>, [Amount; N]),
     ) {
+        let sums = |amount: &dyn Fn(SeriesId) -> Amount| {
+            groups.map(|ids| ids.iter().map(|&id| amount(id)).fold(Amount::ZERO, Amount::plus))
+        };
         if !self.is_root() {
-            each(None, ids.map(|id| self.open.flows.amount(id).plus(self.unsealed.amount(id))));
+            each(None, sums(&|id| self.open.flows.amount(id).plus(self.unsealed.amount(id))));
         }
         for (batch, in_doubt) in self.in_custody() {
             let id = (batch.id.rank, batch.id.epoch, batch.id.seq);
-            each(Some((id, in_doubt)), ids.map(|id| batch.flows.amount(id)));
+            each(Some((id, in_doubt)), sums(&|id| batch.flows.amount(id)));
         }
     }
 
@@ -133,7 +136,7 @@ mod tests {
         let id = node.find(&key).unwrap();
         let surveyed = |node: &Node| {
             let mut parts = Vec::new();
-            node.survey([id], |batch, [amount]| {
+            node.survey([&[id]], |batch, [amount]| {
                 if amount != Amount::ZERO {
                     parts.push((batch, amount));
                 }

@@ -96,7 +96,7 @@ impl Node {
         self.check_overlap(&batch.contains, id)?;
         self.check_room(&batch.contains)?;
         if batch.after == 0 {
-            self.forget_states(batch.rank);
+            self.drop_link(batch.rank);
             self.links.insert(batch.rank, new);
         }
         self.extend_dictionary(&batch);
@@ -121,6 +121,7 @@ impl Node {
         }
         self.take_coverage(&batch, now);
         self.take_states(&batch);
+        self.take_withdrawals(&batch);
         Ok(Status::Taken)
     }
 
@@ -148,7 +149,27 @@ impl Node {
             self.events.overflow += u64::from(id.is_none());
             if let Some(link) = self.links.get_mut(&batch.rank) {
                 link.ids.push(id);
+                id.into_iter().for_each(|id| self.catalog.retain(id));
             }
+        }
+    }
+
+    /// The sender will not name these series again.
+    fn take_withdrawals(&mut self, batch: &Regular) {
+        let Some(link) = self.links.get_mut(&batch.rank) else { return };
+        for &number in &batch.withdrawn {
+            if let Some(id) = link.ids.get_mut(number as usize).and_then(Option::take) {
+                self.states_held -= usize::from(link.states.remove(&id).is_some());
+                self.catalog.release(id);
+            }
+        }
+    }
+
+    /// What is known of a sender is known no longer.
+    fn drop_link(&mut self, sender: u32) {
+        if let Some(link) = self.links.remove(&sender) {
+            self.states_held -= link.states.len();
+            link.ids.into_iter().flatten().for_each(|id| self.catalog.release(id));
         }
     }
 
@@ -171,8 +192,7 @@ impl Node {
         // sender's next message comes in full, and is right again.
         for lost in change.lost {
             if lost != batch.rank {
-                self.forget_states(lost);
-                self.links.remove(&lost);
+                self.drop_link(lost);
             }
         }
         if let Some(link) = self.links.get_mut(&batch.rank) {
@@ -183,9 +203,7 @@ impl Node {
 
     fn take_states(&mut self, batch: &Regular) {
         if batch.closing {
-            self.forget_states(batch.rank);
-            self.links.remove(&batch.rank);
-            return;
+            return self.drop_link(batch.rank);
         }
         let Some(link) = self.links.get_mut(&batch.rank) else { return };
         for (number, change) in &batch.states {
@@ -201,12 +219,6 @@ impl Node {
                 Some(_) => self.events.states_overflow += 1,
                 None => self.states_held -= usize::from(link.states.remove(&id).is_some()),
             }
-        }
-    }
-
-    fn forget_states(&mut self, sender: u32) {
-        if let Some(link) = self.links.get_mut(&sender) {
-            self.states_held -= std::mem::take(&mut link.states).len();
         }
     }
 
@@ -258,10 +270,7 @@ impl Node {
         let expired =
             self.links.iter().filter(|(_, link)| now.mono_ns.saturating_sub(link.heard_ns) > link.expiry_ns);
         let expired: Vec<u32> = expired.map(|(&rank, _)| rank).collect();
-        for rank in expired {
-            self.forget_states(rank);
-            self.links.remove(&rank);
-        }
+        expired.into_iter().for_each(|rank| self.drop_link(rank));
     }
 
     /// Says which brokers are up.

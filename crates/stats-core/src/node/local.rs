@@ -13,6 +13,11 @@ impl Node {
         self.catalog.declare(key).inspect_err(|_| self.events.overflow += 1)
     }
 
+    /// How many series each guest may have in the whole subtree, see [`GUESTS`](crate::GUESTS).
+    pub fn set_guest_series(&mut self, guest_series: usize) {
+        self.catalog.set_guest_series(guest_series);
+    }
+
     /// The identifier of a series that has been declared, here or by a rank below.
     pub fn find(&self, key: &Key) -> Option<SeriesId> {
         self.catalog.find(key)

@@ -3,6 +3,7 @@
 use crate::batch::{Group, Receipt, Regular, StateChange, Status, WireFlows};
 use crate::flows::{Flows, Sealed};
 use crate::marks::{BatchId, Ids, Latest};
+use crate::node::dictionary::Dictionary;
 use crate::node::doubt::{Doubt, Held};
 use crate::node::{Node, SLOWEST};
 use crate::schedule::{Now, nanos};
@@ -50,7 +51,7 @@ pub(super) struct Outgoing {
 #[derive(Debug, PartialEq)]
 pub(super) enum What {
     /// The regular message; whether it builds on nothing, and what the receiver holds once it has taken it.
-    Regular { full: bool, announced: usize, states: BTreeMap<SeriesId, States> },
+    Regular { full: bool, announced: Vec<SeriesId>, states: BTreeMap<SeriesId, States> },
     /// A batch that is held.
     Held(BatchId),
     /// Whether a batch that is held has arrived.
@@ -83,8 +84,7 @@ pub(super) struct Upstream {
     pub(super) ready: bool,
     /// The last message that was taken; zero: the next one builds on nothing.
     after: u64,
-    /// Keys of the catalog that the receiver knows.
-    announced: usize,
+    dictionary: Dictionary,
     /// What the receiver holds of our states.
     told: BTreeMap<SeriesId, States>,
     /// The last batch of each rank that it has had from us.
@@ -102,6 +102,21 @@ impl Upstream {
 
     pub(super) fn period_ended(&mut self) {
         self.held.iter_mut().for_each(Held::period_ended);
+    }
+
+    /// All batches that have not been acknowledged.
+    pub(super) fn custody(&self) -> impl Iterator<Item = &Outgoing> {
+        self.sealed.iter().chain(self.held.iter().map(|held| &held.batch)).chain(&self.parked)
+    }
+
+    /// Whether the receiver holds states of ours of that series.
+    pub(super) fn told(&self, id: SeriesId) -> bool {
+        self.told.contains_key(&id)
+    }
+
+    /// A series has ended.
+    pub(super) fn withdraw(&mut self, id: SeriesId) {
+        self.dictionary.withdraw(id);
     }
 
     /// Sets a batch aside for good. Of very many, the sum of the rest is kept with the last.
@@ -176,16 +191,19 @@ impl Node {
     }
 
     fn regular(&mut self, now: Now) -> (What, Vec<u8>, Option<u32>) {
-        let full = self.upstream.after == 0;
+        let full = self.upstream.after == 0 || self.upstream.dictionary.is_spent(&self.catalog);
+        if full {
+            self.upstream.after = 0;
+            self.upstream.dictionary = Dictionary::default();
+        }
+        let first = self.upstream.dictionary.len();
+        let announced = self.upstream.dictionary.extend(&self.catalog);
         let states = if self.unloading { BTreeMap::new() } else { self.states_now() };
-        let (first, told, nobody) = if full {
-            (0, None, Latest::default())
-        } else {
-            (self.upstream.announced, Some(&self.upstream.told), Latest::default())
-        };
+        let (told, nobody) = ((!full).then_some(&self.upstream.told), Latest::default());
         let latest = if full { &nobody } else { &self.upstream.latest };
         let sealed = self.upstream.sealed.as_ref();
         let (next, contains) = sealed.map(|batch| batch.contains.without_next(latest)).unwrap_or_default();
+        let number = |id| self.upstream.dictionary.number(id);
         let coverage: Vec<Group> =
             self.coverage.groups(now, self.period_ns(), |via| self.links.contains_key(&via));
         let payload = Regular {
@@ -201,13 +219,17 @@ impl Node {
             expiry_ms: self.expiry_ns(now).max(self.coverage.longest_expiry_ns()) / MS,
             next,
             contains,
-            first: first as u32,
-            dictionary: self.catalog.iter().skip(first).map(|(_, key)| key.clone()).collect::<Vec<Key>>(),
-            flows: sealed.map(|b| WireFlows::new(&b.flows, |id| self.catalog.number(id))).unwrap_or_default(),
+            first,
+            dictionary: announced
+                .iter()
+                .filter_map(|&id| self.catalog.key(id).cloned())
+                .collect::<Vec<Key>>(),
+            flows: sealed.map(|batch| WireFlows::new(&batch.flows, number)).unwrap_or_default(),
             states: self.changes(told, &states),
+            withdrawn: self.upstream.dictionary.withdrawn(),
         }
         .encode();
-        (What::Regular { full, announced: self.catalog.len(), states }, payload, None)
+        (What::Regular { full, announced, states }, payload, None)
     }
 
     /// What the receiver must be told of `states` when it has `told`; `None`: everything.
@@ -220,7 +242,7 @@ impl Node {
         let changed = states.iter().filter(|&(id, now)| told.and_then(|told| told.get(id)) != Some(now));
         let all = gone.map(|&id| (id, None)).chain(changed.map(|(&id, &now)| (id, Some(now))));
         let mut numbered: Vec<_> =
-            all.filter_map(|(id, change)| Some((self.catalog.number(id)?, change))).collect();
+            all.filter_map(|(id, change)| Some((self.upstream.dictionary.number(id)?, change))).collect();
         numbered.sort_unstable_by_key(|&(number, _)| number);
         numbered
     }
@@ -244,8 +266,11 @@ impl Node {
         }
         match flight.what {
             What::Regular { full, announced, states } => match receipt {
-                Ok(receipt) => self.regular_answered(receipt, token, full, announced, states),
-                Err(failure) => self.regular_failed(failure, flight.to),
+                Ok(receipt) => self.regular_answered(receipt, token, full, &announced, states),
+                Err(failure) => {
+                    self.upstream.dictionary.shorten(&announced);
+                    self.regular_failed(failure, flight.to);
+                }
             },
             What::Held(id) => self.held_answered(id, flight.to, receipt, false),
             What::Question(id) => self.held_answered(id, flight.to, receipt, true),
@@ -257,7 +282,7 @@ impl Node {
         receipt: Receipt,
         token: u64,
         full: bool,
-        announced: usize,
+        announced: &[SeriesId],
         states: BTreeMap<SeriesId, States>,
     ) {
         let upstream = &mut self.upstream;
@@ -265,6 +290,7 @@ impl Node {
             // Asked for everything although everything was there: wait for the next period.
             upstream.ready = !full;
             upstream.after = 0;
+            upstream.dictionary.shorten(announced);
             return;
         }
         if full {
@@ -274,7 +300,7 @@ impl Node {
             upstream.latest.follow(&batch.contains);
         }
         upstream.after = token;
-        upstream.announced = announced;
+        upstream.dictionary.learnt();
         upstream.told = states;
         upstream.due = false;
         upstream.granted_ns = receipt.period_ns.min(nanos(SLOWEST));

@@ -23,7 +23,7 @@ fn every_type_of_the_document_is_understood() {
     let Pushed::Samples(fetch) = &metrics[3].value else { panic!() };
     assert_eq!((fetch.count(), fetch.sum()), (4, 1_512_500_000));
     let Pushed::Samples(reply) = &metrics[4].value else { panic!() };
-    assert_eq!((reply.count(), reply.sum(), metrics[4].key.unit()), (2, 8192, Unit::None));
+    assert_eq!((reply.count(), reply.sum(), metrics[4].key.unit()), (2, 8_192_000_000, Unit::Millionths));
     let Pushed::Members(users) = &metrics[5].value else { panic!() };
     assert_eq!(users.estimate(), 2.0);
 }
@@ -56,7 +56,7 @@ proptest! {
         let mut all = Samples::default();
         samples.iter().for_each(|(shift, sample)| all.add(sample >> shift, 1));
         let all = Pushed::Samples(all);
-        for unit in [Unit::Nanoseconds, Unit::None] {
+        for unit in [Unit::Nanoseconds, Unit::Millionths] {
             prop_assert_eq!(&again(Kind::Timer, unit, &all), &all);
         }
         let mut set = Members::default();
@@ -97,7 +97,7 @@ fn a_sketch_is_what_its_samples_are() {
         "min": 5, "max": 70_000, "buckets": buckets });
     let pushed = value(json!({ "name": "a", "type": "histogram", "sketch": sketch }));
     assert_eq!(pushed, Pushed::Samples(samples));
-    let listed = json!({ "name": "a", "type": "histogram", "samples": [[5, 2], [200, 2], [70_000, 2]] });
+    let listed = json!({ "name": "a", "type": "histogram", "samples": [[5e-6, 2], [2e-4, 2], [0.07, 2]] });
     assert_eq!(value(listed), pushed);
     let mut members = Members::default();
     members.insert("x");
@@ -140,6 +140,7 @@ fn a_wrong_metric_is_refused_with_what_is_expected() {
             "samples: expected a number from 0",
         ),
         (json!({ "name": "a", "type": "timer", "samples": [1e10] }), "value", "samples: expected"),
+        (json!({ "name": "a", "type": "histogram", "samples": [1e13] }), "value", "samples: expected"),
         (json!({ "name": "a", "type": "timer", "samples": [[1, 2, 3]] }), "value", "samples: expected"),
         (json!({ "name": "a", "type": "timer", "samples": 5 }), "value", "samples: expected a list"),
         (json!({ "name": "a", "type": "timer", "sketch": { "sum": -1 } }), "value", "sketch: sum: expected"),

@@ -19,7 +19,7 @@ impl Metric {
             Pushed::Count(amount) => ("counter", "value", written(*amount)),
             Pushed::Set(amount) => ("gauge", "value", written(*amount)),
             Pushed::Add(amount) => ("gauge", "add", written(*amount)),
-            Pushed::Samples(samples) if self.key.unit() == Unit::None => {
+            Pushed::Samples(samples) if self.key.unit() == Unit::Millionths => {
                 ("histogram", "sketch", sketch(samples))
             }
             Pushed::Samples(samples) => ("timer", "sketch", sketch(samples)),

@@ -94,12 +94,50 @@ fn a_writer_stopped_midway_does_not_hang_the_reader() {
 fn a_full_table_gives_no_slot_and_a_freed_one_is_used_again() {
     let t = table();
     for tid in 1..=SLOTS as i32 {
-        assert!(t.take_free(tid).is_some());
+        assert!(t.make_slot(tid).is_some());
     }
     assert!(t.slot_for_owner(9999).is_none());
     let seven = t.slot_for_owner(7).unwrap();
     seven.become_known(1, 0);
     assert!(t.slot_for_owner(7).is_none());
     seven.free();
-    assert_eq!(t.slot_for_owner(9999).unwrap().tid.load(Relaxed), 9999);
+    assert_eq!(t.slot_for_owner(9999).unwrap().tid(), 9999);
+}
+
+/// A sampler makes slots for threads and gives those back that are not needed, while the threads come by themselves: no
+/// slot ever has two owners, and none is lost.
+#[test]
+fn a_slot_is_given_back_or_claimed_and_never_both() {
+    use std::sync::atomic::AtomicBool;
+    const THREADS: i32 = 2;
+    const ROUNDS: u32 = 100_000;
+    let t = table();
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let come = |tid| {
+            let t = &t;
+            move || {
+                for round in 1..=ROUNDS {
+                    let slot = t.slot_for_owner(tid).unwrap();
+                    for _ in 0..20 {
+                        assert_eq!(slot.tid(), tid, "round {round}");
+                    }
+                    slot.free();
+                }
+            }
+        };
+        let threads: Vec<_> = (1..=THREADS).map(|tid| scope.spawn(come(tid))).collect();
+        let sampler = scope.spawn(|| {
+            while !over.load(Relaxed) {
+                for index in (1..=THREADS).filter_map(|tid| t.make_slot(tid)) {
+                    t.slots[index].give_back();
+                }
+            }
+        });
+        let ends: Vec<_> = threads.into_iter().map(|thread| thread.join()).collect();
+        over.store(true, Relaxed);
+        sampler.join().unwrap();
+        assert!(ends.iter().all(Result::is_ok));
+    });
+    assert!(t.slots.iter().all(|slot| slot.tid() == 0), "{t:?}");
 }

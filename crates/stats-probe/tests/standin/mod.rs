@@ -14,6 +14,10 @@ pub(crate) const VARIANTS: [(&str, &[&str]); 5] = [
     ("bound to itself", &["-Wl,-Bsymbolic-functions", "-Wl,-z,relro,-z,now"]),
 ];
 
+/// The functions other than `epoll_wait` by which a reactor may wait, and how the stand-in is made to.
+pub(crate) const OTHER_WAITS: [(&str, &str); 2] =
+    [("epoll_pwait", "-DUSE_EPOLL_PWAIT"), ("epoll_pwait2", "-DUSE_EPOLL_PWAIT2")];
+
 /// Compiles the stand-in; None, with a line that says so, where there is no C compiler.
 pub(crate) fn build(directory: &Path, name: &str, flags: &[&str]) -> Option<PathBuf> {
     let mut flags = flags.to_vec();

@@ -41,6 +41,20 @@ struct flux_reactor *standin_create (long period_ns, turn_f turn, void *arg)
     return r;
 }
 
+/* libev may wait by any of these. */
+static int wait_for_events (int epfd, struct epoll_event *events, int max, int timeout_ms)
+{
+#if defined (USE_EPOLL_PWAIT2)
+    struct timespec timeout = { timeout_ms / 1000, timeout_ms % 1000 * 1000000L };
+
+    return epoll_pwait2 (epfd, events, max, timeout_ms < 0 ? NULL : &timeout, NULL);
+#elif defined (USE_EPOLL_PWAIT)
+    return epoll_pwait (epfd, events, max, timeout_ms, NULL);
+#else
+    return epoll_wait (epfd, events, max, timeout_ms);
+#endif
+}
+
 /* libflux's prototype: a reactor with a timer of 1 ms. */
 struct flux_reactor *flux_reactor_create (int flags)
 {
@@ -66,7 +80,7 @@ int flux_reactor_run (struct flux_reactor *r, int flags)
 
     __atomic_store_n (&r->stopped, 0, __ATOMIC_RELEASE);
     do {
-        int n = epoll_wait (r->epfd, events, 64, flags & 1 ? 0 : -1);
+        int n = wait_for_events (r->epfd, events, 64, flags & 1 ? 0 : -1);
         uint64_t expired;
         if (n < 0 && errno != EINTR)
             return -1;
@@ -101,7 +115,7 @@ int standin_pollevents (struct flux_reactor *r)
 {
     struct epoll_event event;
 
-    return epoll_wait (r->epfd, &event, 1, 0);
+    return wait_for_events (r->epfd, &event, 1, 0);
 }
 
 /* errno as a failing epoll_wait of a turn leaves it. */
@@ -111,10 +125,10 @@ int standin_errno (int preset)
 
     errno = preset;
     if (preset == 0)
-        epoll_wait (-1, events, 64, 0);
+        wait_for_events (-1, events, 64, 0);
     else {
         int epfd = epoll_create1 (EPOLL_CLOEXEC);
-        epoll_wait (epfd, events, 64, 0);
+        wait_for_events (epfd, events, 64, 0);
         int saved = errno;
         close (epfd);
         errno = saved;
