@@ -47,7 +47,7 @@ fn every_series_of_a_live_instance_is_in_the_page(backend: Backend) {
     let mut expected = vec!["overlay.ranks_online", "modules.loadgen.stats.wakeups", "loadgen.pushed"];
     if is_real(&instance) {
         // Those that are asked for last.
-        expected.extend(["resources.nodes.drained", "modules.kvs.transactions", "node_up_count"]);
+        expected.extend(["resources.nodes.drained", "modules.kvs.cache_bytes", "node_up_count"]);
     }
     let found = || names(&instance, &expected);
     eventually("the slowest collectors", LIMIT, found, |found| found.len() == expected.len());

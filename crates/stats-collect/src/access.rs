@@ -1,7 +1,7 @@
 //! Who may see what, beside the instance's owner.
 
 use crate::page::all_series;
-use stats_core::is_reserved;
+use stats_core::{GUESTS, JOB_TAG, is_reserved};
 
 /// Who may see a series, beside the owner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -15,7 +15,7 @@ pub enum Access {
 }
 
 /// The tags by which a pushed series is somebody's job.
-const JOB_TAGS: [&str; 2] = ["jobid", "user"];
+const JOB_TAGS: [&str; 2] = [JOB_TAG, "user"];
 
 /// Who may see a series of this name and these tag keys. Names of the service that no table describes are for the owner.
 pub fn access<'a>(name: &str, mut tag_keys: impl Iterator<Item = &'a str>) -> Access {
@@ -24,6 +24,8 @@ pub fn access<'a>(name: &str, mut tag_keys: impl Iterator<Item = &'a str>) -> Ac
     // A name that fits two rows is as open as the stricter one.
     match described.max() {
         Some(access) => access,
+        // What other users push: they are jobs, as a rule.
+        None if name.starts_with(GUESTS) => Access::Jobs,
         None if is_reserved(name) => Access::Owner,
         None if tag_keys.any(|key| JOB_TAGS.contains(&key)) => Access::Jobs,
         None => Access::Guest,
@@ -43,6 +45,7 @@ mod tests {
         assert_eq!(of("modules.kvs.something_new", &[]), Access::Owner, "unknown, and ours");
         assert_eq!(of("jobs.run", &[]), Access::Jobs);
         assert_eq!(of("job_queue_state_run_count", &[]), Access::Jobs);
+        assert_eq!(of("guests.1000.app.steps", &[]), Access::Jobs);
         assert_eq!(of("app.steps", &[]), Access::Guest);
         assert_eq!(of("app.steps", &["host", "jobid"]), Access::Jobs);
     }

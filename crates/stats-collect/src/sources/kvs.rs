@@ -24,17 +24,17 @@ pub(crate) const KVS: Collector = Collector {
             "versions of the primary namespace: commits, of one or more transactions",
         ),
         Described::gauge("modules.kvs.version", Unit::None, "the version of the primary namespace now"),
-        Described::counter("modules.kvs.transactions", Unit::None, "transactions that were committed"),
+        Described::counter(
+            "modules.kvs.transactions",
+            Unit::None,
+            "transactions that were committed (not on flux-core 0.70)",
+        ),
         Described::gauge(
             "modules.kvs.transactions_pending",
             Unit::None,
             "transactions of the primary namespace under way",
         ),
-        Described::gauge(
-            "modules.kvs.requests_pending",
-            Unit::None,
-            "requests under way (since flux-core 0.72 or so)",
-        ),
+        Described::gauge("modules.kvs.requests_pending", Unit::None, "requests under way"),
         Described::gauge("modules.kvs.cache_bytes", Unit::Bytes, "the size of what the cache holds"),
         Described::gauge(
             "modules.kvs.cache_dirty",
