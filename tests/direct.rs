@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use std::ffi::OsString;
 use std::path::Path;
 use std::time::Duration;
-use tests::{complaints, eventually, facts, say, tree};
+use tests::{complaints, eventually, facts, number, say, tree};
 
 const LIMIT: Duration = Duration::from_secs(30);
 const FUNCTION: &[u8] = b"flux_reactor_run";
@@ -55,10 +55,6 @@ fn made_direct(library: &Path, copy: &Path) -> object::Result<()> {
 
 fn instance(backend: &Backend, environment: Vec<(OsString, OsString)>) -> Instance {
     Instance::start(Options { size: 1, environment, ..Options::new(backend.clone()) }).unwrap()
-}
-
-fn number(value: &Value) -> f64 {
-    value.as_f64().unwrap_or_else(|| panic!("no number: {value}"))
 }
 
 fn where_nested_reactors_cannot_be_told_one_line_says_so_and_all_waits_are_sleep(backend: Backend) {

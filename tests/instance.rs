@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
-use tests::{complaints, coverage, eventually, facts, query, say, series, tree};
+use tests::{complaints, coverage, eventually, facts, number, query, say, series, tree};
 
 const PERIOD: Duration = Duration::from_millis(500);
 /// Far beyond what is awaited: a test fails by what it sees, not by how long it took.
@@ -26,10 +26,6 @@ facts! {
     a_clear_reaches_all_ranks_once,
     a_guest_is_answered_only_when_allowed,
     time_in_a_synchronous_rpc_is_blocked,
-}
-
-fn number(value: &Value) -> f64 {
-    value.as_f64().unwrap_or_else(|| panic!("no number: {value}"))
 }
 
 /// Fact 1 of the skeleton: within two periods, all modules of all ranks, no environment set, nothing restarted.

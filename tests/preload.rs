@@ -1,10 +1,10 @@
 //! reactor-probe.so preloaded into brokers: the hook from birth, in processes, too.
 
 use flux_testbed::{Backend, Instance, Options, Stage};
-use serde_json::{Value, json};
+use serde_json::json;
 use std::path::Path;
 use std::time::Duration;
-use tests::{complaints, eventually, facts, has_cancel, say, series, tree};
+use tests::{complaints, eventually, facts, has_cancel, number, say, series, tree};
 
 const PERIOD: Duration = Duration::from_millis(500);
 const LIMIT: Duration = Duration::from_secs(30);
@@ -19,10 +19,6 @@ fn preloaded(backend: Backend, size: u32) -> Instance {
     let probe = Stage::of_this_build().unwrap().reactor_probe();
     let environment = vec![("LD_PRELOAD".into(), probe.into())];
     Instance::start(Options { size, environment, ..Options::new(backend) }).unwrap()
-}
-
-fn number(value: &Value) -> f64 {
-    value.as_f64().unwrap_or_else(|| panic!("no number: {value}"))
 }
 
 fn own_wakeups(instance: &Instance, name: &str) -> f64 {

@@ -4,7 +4,7 @@ use flux_testbed::{Backend, Instance, Options, Stage};
 use serde_json::{Value, json};
 use std::os::unix::fs::MetadataExt;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
-use tests::{complaints, eventually, facts, has_cancel, query, say, series, tree};
+use tests::{complaints, eventually, facts, has_cancel, number, query, say, series, tree};
 
 /// Far beyond what is awaited: a test fails by what it sees, not by how long it took.
 const LIMIT: Duration = Duration::from_secs(30);
@@ -24,10 +24,6 @@ facts! {
 
 fn instance(backend: Backend, size: u32) -> Instance {
     Instance::start(Options { size, ..Options::new(backend) }).unwrap()
-}
-
-fn number(value: &Value) -> f64 {
-    value.as_f64().unwrap_or_else(|| panic!("no number: {value}"))
 }
 
 /// The wakeups that a loadgen has counted itself.
@@ -375,12 +371,7 @@ fn under_jobs_the_blocked_column_names_who_waits_in_calls(backend: Backend) {
     }
     instance.load([0], "stats-agg", &["period=500ms"]).unwrap();
     let calls = |name: &str| {
-        number(
-            &series(&instance, &format!("modules.{name}.blocked_calls"))["total"]
-                .as_f64()
-                .unwrap_or(0.0)
-                .into(),
-        )
+        series(&instance, &format!("modules.{name}.blocked_calls"))["total"].as_f64().unwrap_or(0.0)
     };
     eventually(
         "job-exec is there",

@@ -5,7 +5,7 @@ use flux_testbed::{Backend, Instance, Options, Stage};
 use serde_json::{Value, json};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
-use tests::{eventually, facts, has_cancel, say, tree};
+use tests::{eventually, facts, has_cancel, number, say, tree};
 
 const LIMIT: Duration = Duration::from_secs(30);
 /// What is reported may be off by so much.
@@ -58,10 +58,6 @@ fn instance(backend: Backend, preload: bool, arguments: &[&str]) -> Instance {
     instance.load([0], "stats-agg", arguments).unwrap();
     instance.load_as([0], "loadgen", "holder", &[]).unwrap();
     instance
-}
-
-fn number(value: &Value) -> f64 {
-    value.as_f64().unwrap_or_else(|| panic!("no number: {value}"))
 }
 
 /// One module's life: what it says of itself, what is reported of it, and for how long it lived, at least and at most.

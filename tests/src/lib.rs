@@ -83,6 +83,11 @@ pub fn tree(instance: &Instance) -> Value {
     instance.rpc(0, "stats-agg.stats-get", json!({})).unwrap()
 }
 
+/// A number of an answer.
+pub fn number(value: &Value) -> f64 {
+    value.as_f64().unwrap_or_else(|| panic!("no number: {value}"))
+}
+
 /// The ranks that an answer covers, and those that are missing.
 pub fn coverage(answer: &Value) -> (String, String) {
     let text = |key: &str| answer["ranks"][key].as_str().unwrap_or("?").to_owned();

@@ -186,7 +186,7 @@ fn broker(rank: Option<u32>, pid: u32, seen: Option<&Peek>) -> Broker {
             its.retain(|thread| u32::try_from(thread.tid) == Ok(module.pid));
         }
         for thread in &mut its {
-            thread.module = stem(&module.path);
+            thread.module = module.stem().to_owned();
         }
         threads.append(&mut its);
     }
@@ -254,12 +254,6 @@ fn timed_thread(pid: Option<u32>, seen: &PeekThread, blocked_known: bool) -> Thr
         cpu_s: seen.stat.as_ref().map(|stat| seconds(stat.cpu_ns)),
         torn: !seen.consistent,
     }
-}
-
-/// A module's file without folder and ending.
-fn stem(path: &str) -> String {
-    let file = path.rsplit('/').next().unwrap_or(path);
-    file.split_once(".so").or(file.split_once(".py")).map_or(file, |(stem, _)| stem).to_owned()
 }
 
 fn seconds(ns: u64) -> f64 {

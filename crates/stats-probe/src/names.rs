@@ -7,7 +7,7 @@
 //! alike are told apart if they came one after the other. Where they cannot be, they are one name, which
 //! says so.
 
-use crate::clock;
+use crate::{clock, proc};
 
 /// The kernel cuts a thread's name to so many bytes.
 const COMM_BYTES: usize = 15;
@@ -161,10 +161,7 @@ fn mixed(mark: &Mark) -> Owner {
     let name = match mark {
         Mark::Broker => "broker",
         Mark::Comm(comm) => comm,
-        Mark::Process(path) => {
-            let file = path.rsplit('/').next().unwrap_or(path);
-            file.split_once(".so").or(file.split_once(".py")).map_or(file, |(stem, _)| stem)
-        }
+        Mark::Process(path) => proc::stem(path),
     };
     Owner { name: name.to_owned(), sure: Sure::Mixed }
 }

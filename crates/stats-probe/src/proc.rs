@@ -133,6 +133,19 @@ pub struct ModuleProcess {
     pub path: String,
 }
 
+impl ModuleProcess {
+    /// What it may be called by where no list of modules has its name: its file, without folder and ending.
+    pub fn stem(&self) -> &str {
+        stem(&self.path)
+    }
+}
+
+/// A module's file without folder and ending, as `flux module load` takes its name from it.
+pub(crate) fn stem(path: &str) -> &str {
+    let file = path.rsplit('/').next().unwrap_or(path);
+    file.split_once(".so").or(file.split_once(".py")).map_or(file, |(stem, _)| stem)
+}
+
 /// The children of `broker` that run a module.
 pub fn module_processes(broker: u32) -> Vec<ModuleProcess> {
     let modules = children(broker).into_iter().take(MAX_CHILDREN).filter_map(|pid| {
