@@ -104,9 +104,9 @@ fn what_is_chosen_is_collected_and_what_is_not_any_more_goes(backend: Backend) {
     let with = |collect: Value| json!({ "stats-agg": { "period": "500ms", "collect": collect } });
     instance.configure(&with(json!(["broker"]))).unwrap();
     instance.load(0..2, "stats-agg", &[]).unwrap();
-    let some = ["modules.*.sendq", "broker.threads", "overlay.ranks_online", "stats-agg.collect.*.period_s"];
+    let some = ["modules.*.sendq", "broker.threads", "overlay.ranks_online", "stats-agg.collect.*.stretch"];
     let found = || names(&instance, &some);
-    let chosen = ["broker.threads", "stats-agg.collect.broker.period_s"];
+    let chosen = ["broker.threads", "stats-agg.collect.broker.stretch"];
     eventually("what is chosen", LIMIT, found, |found| *found == chosen);
     std::thread::sleep(Duration::from_millis(1500));
     assert_eq!(found(), chosen);
@@ -114,7 +114,7 @@ fn what_is_chosen_is_collected_and_what_is_not_any_more_goes(backend: Backend) {
     assert!(said.contains("\"brokers\" is no collector: expected modules, messages"), "{said}");
     // Live; states of what is not chosen any more go, at rank 0 and below.
     instance.configure(&with(json!(["ranks"]))).unwrap();
-    let chosen = ["overlay.ranks_online", "stats-agg.collect.ranks.period_s"];
+    let chosen = ["overlay.ranks_online", "stats-agg.collect.ranks.stretch"];
     eventually("what is chosen now", LIMIT, found, |found| *found == chosen);
     assert_eq!(series(&instance, "overlay.ranks_online")["sum"], 2);
     instance.configure(&with(json!("none"))).unwrap();

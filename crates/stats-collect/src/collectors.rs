@@ -90,7 +90,7 @@ impl Collectors {
         self.choice = choice;
         std::mem::take(&mut self.sources).values_mut().for_each(|source| source.task.shelf.forget(node));
         for collector in COLLECTORS.iter().filter(|collector| !self.choice.has(collector.name)) {
-            withdraw_period(node, collector);
+            set_stretch(node, collector, None);
         }
         self.start(now_ns);
     }
@@ -207,7 +207,8 @@ impl Collectors {
         let aliases = self.choice.has(ALIASES);
         let Some(source) = self.sources.get_mut(&id) else { return };
         let took_ns = source.task.answered(now_ns);
-        note_reply(node, source.collector, took_ns, source.task.period_now());
+        let collector = source.collector;
+        note_reply(node, collector, took_ns);
         match answer {
             Ok(answer) => {
                 let mut readings = Readings::new(source.collector.series, aliases);
@@ -227,10 +228,17 @@ impl Collectors {
             Err(failure) => {
                 source.task.shelf.withdraw(node);
                 if failure == Failure::Failed {
-                    count(node, source.collector, "failed");
+                    count(node, collector, "failed");
                 }
             }
         }
+        self.tell_stretch(node, collector);
+    }
+
+    fn tell_stretch(&self, node: &mut Node, collector: &'static Collector) {
+        let of_it = self.sources.values().filter(|source| source.collector.name == collector.name);
+        let stretch = of_it.map(|source| source.task.stretch()).reduce(f64::max);
+        set_stretch(node, collector, stretch);
     }
 
     /// A question could not be sent.
@@ -259,7 +267,8 @@ impl Collectors {
             source.task.shelf.put(node, readings.into_list(), false);
             let took_ns = u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
             source.task.answered(now_ns.saturating_add(took_ns));
-            note_reply(node, source.collector, took_ns, source.task.period_now());
+            note_reply(node, source.collector, took_ns);
+            set_stretch(node, source.collector, Some(source.task.stretch()));
         }
     }
 
@@ -298,25 +307,21 @@ fn add(node: &mut Node, name: &str, amount: u64) {
     }
 }
 
-fn period_key(collector: &Collector) -> Result<Key, stats_core::Refused> {
-    Key::new(&own(collector, "period_s"), &[], Kind::Gauge, Unit::Nanoseconds)
-}
-
-/// How long a source took, and how often it is asked therefore.
-fn note_reply(node: &mut Node, collector: &Collector, took_ns: u64, period: Duration) {
+/// How long a source took.
+fn note_reply(node: &mut Node, collector: &Collector, took_ns: u64) {
     let reply = Key::new(&own(collector, "reply_s"), &[], Kind::Timer, Unit::Nanoseconds);
     if let Ok(id) = reply.and_then(|key| node.declare(key)) {
         let mut samples = Samples::default();
         samples.add(took_ns, 1);
         node.observe(id, &samples);
     }
-    if let Ok(id) = period_key(collector).and_then(|key| node.declare(key)) {
-        node.set(id, Some(Amount::whole(i128::try_from(period.as_nanos()).unwrap_or(i128::MAX))));
-    }
 }
 
-fn withdraw_period(node: &mut Node, collector: &Collector) {
-    if let Some(id) = period_key(collector).ok().and_then(|key| node.find(&key)) {
-        node.set(id, None);
+/// How many times its period the slowest source of a collector is left alone.
+fn set_stretch(node: &mut Node, collector: &Collector, stretch: Option<f64>) {
+    let Ok(key) = Key::new(&own(collector, "stretch"), &[], Kind::Gauge, Unit::None) else { return };
+    let id = if stretch.is_some() { node.declare(key).ok() } else { node.find(&key) };
+    if let Some(id) = id {
+        node.set(id, stretch.and_then(Amount::nearest));
     }
 }

@@ -161,9 +161,9 @@ static BUILT_IN: &[Section] = &[
                 "how long the sources of a collector take to answer",
             ),
             Described::gauge(
-                "stats-agg.collect.COLLECTOR.period_s",
-                NS,
-                "how often a source of it was asked last: longer than its period where it is slow",
+                "stats-agg.collect.COLLECTOR.stretch",
+                N,
+                "how many times its period the slowest source of a collector is left alone: 1, or more where it is slow",
             ),
             Described::counter(
                 "stats-agg.collect.COLLECTOR.late",

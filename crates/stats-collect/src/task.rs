@@ -13,7 +13,7 @@ pub(crate) const DEADLINE: Duration = Duration::from_secs(10);
 /// When, in nanoseconds of the caller's monotonic clock.
 pub(crate) struct Task {
     /// How often, were there no cost.
-    pub(crate) period: Duration,
+    period: Duration,
     /// When it is to be asked next.
     due_ns: u64,
     /// When it was asked, if it has not answered.
@@ -66,8 +66,13 @@ impl Task {
         self.due_ns = now_ns.saturating_add(ns(self.period));
     }
 
+    /// How many times its period it is left alone.
+    pub(crate) fn stretch(&self) -> f64 {
+        self.period_now().as_secs_f64() / self.period.as_secs_f64()
+    }
+
     /// How often it is asked, what it costs considered.
-    pub(crate) fn period_now(&self) -> Duration {
+    fn period_now(&self) -> Duration {
         let affordable = Duration::from_nanos(self.slowest_ns.saturating_mul(TIMES_AS_LONG.into()));
         self.period.max(affordable.min(PERIOD_MAX))
     }

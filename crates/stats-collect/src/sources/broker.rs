@@ -1,5 +1,6 @@
 //! The broker's process, as the kernel knows it.
 
+use crate::access::Access;
 use crate::collector::{Collector, Described, Ranks, Work};
 use crate::host::{Host, process_facts};
 use crate::readings::{Readings, Total};
@@ -29,7 +30,7 @@ pub(crate) const BROKER: Collector = Collector {
         ),
         Described::gauge("broker.rss_peak_bytes", Unit::Bytes, "the most that it ever was"),
         Described::gauge("broker.swap_bytes", Unit::Bytes, "memory that is swapped out"),
-        Described::gauge("broker.open_fds", Unit::None, "descriptors that are open"),
+        Described::gauge("broker.open_fds", Unit::None, "descriptors that are open").only(Access::Owner),
         Described::gauge(
             "broker.max_fds",
             Unit::None,

@@ -13,7 +13,7 @@ use std::time::Duration;
 /// down (flux-core #7143).
 const SAFE_SINCE: (u32, u32) = (0, 80);
 
-/// Its source answers the owner alone.
+/// Its source answers the owner alone, or is in a folder of the owner's.
 const fn owner(name: &'static str, unit: Unit, about: &'static str) -> Described {
     Described::gauge(name, unit, about).only(Access::Owner)
 }
@@ -57,12 +57,8 @@ pub(crate) const DATABASE: Collector = Collector {
     source: "`stat` of `content.sqlite` and its journal in `statedir` (or `rundir`)",
     cost: "two system calls; the module is not asked",
     series: &[
-        Described::gauge("modules.content-sqlite.db_bytes", Unit::Bytes, "the size of the database"),
-        Described::gauge(
-            "modules.content-sqlite.journal_bytes",
-            Unit::Bytes,
-            "the size of its write-ahead log",
-        ),
+        owner("modules.content-sqlite.db_bytes", Unit::Bytes, "the size of the database"),
+        owner("modules.content-sqlite.journal_bytes", Unit::Bytes, "the size of its write-ahead log"),
     ],
     work: Work::Look(look),
 };

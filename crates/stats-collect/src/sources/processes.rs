@@ -1,5 +1,6 @@
 //! Modules that are processes of their own.
 
+use crate::access::Access;
 use crate::collector::{Collector, Described, Ranks, Work};
 use crate::host::{Host, process_facts};
 use crate::readings::{Readings, Total};
@@ -20,7 +21,8 @@ pub(crate) const PROCESSES: Collector = Collector {
             "modules.NAME.open_fds",
             Unit::None,
             "descriptors that the module's process has open",
-        ),
+        )
+        .only(Access::Owner),
         Described::gauge("modules.NAME.threads", Unit::None, "threads of the module's process"),
         Described::counter("modules.NAME.page_faults", Unit::None, "page faults of the module's process"),
         Described::counter(
