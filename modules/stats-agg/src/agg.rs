@@ -53,6 +53,8 @@ pub(crate) struct StatsAgg {
     pub(crate) slicer: Option<Watcher>,
     /// This thread's CPU time at the end of the last period, and when that was.
     busy_before: (u64, u64),
+    /// What of it went into measuring and collecting since then, which children have no part in.
+    own_busy_ns: u64,
 }
 
 impl StatsAgg {
@@ -92,15 +94,29 @@ impl StatsAgg {
         self.schedule(scope);
     }
 
-    /// Tells the node what share of a core this thread took, of which most is its children's doing.
+    /// Tells the node what share of a core its children cost this thread.
     fn note_busy(&mut self) {
         let (now, busy_ns) = (self.now(), thread_cpu_ns());
         let (busy_before, before) = std::mem::replace(&mut self.busy_before, (busy_ns, now.mono_ns));
-        self.node.note_busy(busy_ns.saturating_sub(busy_before), now.mono_ns.saturating_sub(before), now);
+        let busy_ns =
+            busy_ns.saturating_sub(busy_before).saturating_sub(std::mem::take(&mut self.own_busy_ns));
+        self.node.note_busy(busy_ns, now.mono_ns.saturating_sub(before), now);
+    }
+
+    /// Does what children have no part in.
+    pub(crate) fn on_own_account<R>(&mut self, work: impl FnOnce(&mut Self) -> R) -> R {
+        let before_ns = thread_cpu_ns();
+        let result = work(self);
+        self.own_busy_ns = self.own_busy_ns.saturating_add(thread_cpu_ns().saturating_sub(before_ns));
+        result
     }
 
     /// Records what was measured since the last time.
     pub(crate) fn record(&mut self, scope: &Scope<Self>) {
+        self.on_own_account(|agg| agg.measure_all(scope));
+    }
+
+    fn measure_all(&mut self, scope: &Scope<Self>) {
         let (panics, streams) = (scope.panics(), self.questions.open_streams());
         if let Some(own) = &mut self.own_reactor {
             own.record(&mut self.node);
@@ -321,6 +337,7 @@ impl Module for StatsAgg {
             questions: Questions::default(),
             slicer: None,
             busy_before: (thread_cpu_ns(), 0),
+            own_busy_ns: 0,
         };
         agg.node.set_history(agg.config.history);
         agg.node.set_ttl(agg.config.ttl);

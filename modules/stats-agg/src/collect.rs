@@ -28,9 +28,12 @@ pub(crate) fn place(scope: &Scope<StatsAgg>, rank: u32, size: u32, broker_pid: i
 impl StatsAgg {
     /// Asks what is due, of services of this broker alone: one that is not here is not somebody else's.
     pub(crate) fn collect(&mut self, scope: &Scope<Self>) {
-        if scope.ending() {
-            return;
+        if !scope.ending() {
+            self.on_own_account(|agg| agg.ask_collected(scope));
         }
+    }
+
+    fn ask_collected(&mut self, scope: &Scope<Self>) {
         let (now_ns, rank) = (self.now().mono_ns, self.node.config().rank);
         let Collect { collectors, under_way } = &mut self.collect;
         under_way.retain(|&id, _| collectors.awaits(id));
@@ -39,7 +42,7 @@ impl StatsAgg {
             // Without a time-out: a source that has not answered is not asked again, however long that is. What it has
             // told is withdrawn after a while.
             let asked = scope.request(&topic, payload, To::Rank(rank), None, move |agg, _, reply| {
-                agg.collected(id, reply);
+                agg.on_own_account(|agg| agg.collected(id, reply));
             });
             match asked {
                 Ok(pending) => drop(under_way.insert(id, pending)),

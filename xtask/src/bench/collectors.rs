@@ -10,6 +10,8 @@ const JOBS: u32 = 10_000;
 /// How long each run is watched, and how often with and without.
 const WATCHED: Duration = Duration::from_secs(60);
 const PAIRS: u32 = 2;
+/// Until what the end of so many jobs leaves to do is done.
+const SETTLED: Duration = Duration::from_secs(60);
 /// What the service may add to a leaf and to rank 0, in shares of a core.
 const TARGETS: [(u32, f64); 2] = [(SIZE - 1, 0.001), (0, 0.01)];
 
@@ -25,6 +27,7 @@ pub(super) fn cost(backend: Backend) -> Result<()> {
     instance.run(0, &flux, &["submit", "--quiet", &copies, "--urgency=hold", "true"])?;
     instance.run(0, &flux, &["cancel", "--all"])?;
     instance.run(0, &flux, &["queue", "idle", "--timeout=60s"])?;
+    std::thread::sleep(SETTLED);
 
     let mut shares = Vec::new();
     for _ in 0..PAIRS {
