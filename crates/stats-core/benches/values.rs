@@ -80,7 +80,7 @@ fn wire_bytes() {
             }
             now = Now { mono_ns: leaf.next_deadline_ns(), wall_ns: now.wall_ns };
             leaf.tick(now);
-            while let Some(transmit) = leaf.poll_transmit() {
+            while let Some(transmit) = leaf.poll_transmit(now) {
                 let receipt = root.handle_merge(now, &transmit.payload).expect("a good batch");
                 leaf.handle_response(transmit.token, Ok(&receipt));
                 if round > 0 {
@@ -90,7 +90,10 @@ fn wire_bytes() {
             }
         }
         let each = bytes as f64 / changes as f64;
-        println!("bytes on the wire, steady state: {each:.1} a changed {what} (target <= {target})");
+        println!(
+            "bytes on the wire, steady state: {each:.1} a changed {what} (target <= {target}: x {:.2})",
+            each / f64::from(target)
+        );
     }
 }
 

@@ -25,7 +25,7 @@
 //!
 //! let later = Now { mono_ns: leaf.next_deadline_ns(), wall_ns: leaf.next_deadline_ns() };
 //! leaf.tick(later);
-//! let transmit = leaf.poll_transmit().unwrap();
+//! let transmit = leaf.poll_transmit(later).unwrap();
 //! let receipt = root.handle_merge(later, &transmit.payload).unwrap();
 //! leaf.handle_response(transmit.token, Ok(&receipt));
 //!
@@ -66,9 +66,9 @@ pub use history::HISTORY_ERROR;
 pub use idset::{IdSet, ParseIdSetError};
 pub use intake::{GUEST_BYTES_MAX, GUEST_PUSHES_MAX, Intake, Pusher};
 pub use members::{EXACT_BELOW, Members, STANDARD_ERROR};
-pub use node::{Audit, Events, Holding, MergeRefused, Node, NodeConfig, SendFailure, Transmit};
+pub use node::{Audit, Events, Heard, Holding, MergeRefused, Node, NodeConfig, SendFailure, Transmit};
 pub use push::{Metric, PUSH_METRICS_MAX, PUSH_VERSION, Pushed, Refusal};
-pub use query::{By, Query, QueryError};
+pub use query::{By, Hidden, Query, QueryError};
 pub use schedule::Now;
 pub use series::{
     ENDED, GUEST_SERIES, GUESTS, JOB_TAG, Key, Kind, NAME_MAX, RESERVED, Refused, SeriesId, TAG_MAX,

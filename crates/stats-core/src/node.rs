@@ -7,6 +7,7 @@ mod dictionary;
 mod doubt;
 mod ending;
 mod local;
+mod pressure;
 mod saved;
 mod upstream;
 
@@ -22,7 +23,9 @@ use crate::wire::DecodeError;
 pub use audit::{Audit, Holding};
 use children::Link;
 use coverage::Coverage;
+pub use coverage::Heard;
 use ending::Ending;
+use pressure::Pressure;
 use std::collections::BTreeMap;
 use std::time::Duration;
 use upstream::Upstream;
@@ -32,11 +35,6 @@ pub use upstream::{SendFailure, Transmit};
 const EXPIRY_PERIODS: u64 = 3;
 /// How much history is kept unless another length is set.
 const HISTORY: Duration = Duration::from_secs(600);
-/// Above this share of a core a node asks its children to send less often, to be below it; under half of it, to send
-/// as often as they are configured to.
-const BUSY_SHARE: f64 = 0.05;
-/// Back-pressure does not slow children beyond this, whatever a receiver says.
-const SLOWEST: Duration = Duration::from_secs(60);
 
 /// What a node is made of.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -162,17 +160,12 @@ pub struct Node {
     upstream: Upstream,
     ending: Ending,
     generation: u64,
-    /// When something was last asked of this node: what it says of ages is as of then.
-    now: Now,
     last_seal_ns: u64,
     seal_at_ns: u64,
     unloading: bool,
     events: Events,
     history: Duration,
-    /// What back-pressure makes of the period for children; zero: they send as often as they are configured to.
-    afforded_ns: u64,
-    /// Until when children may still keep to a longer period that they were granted before, and which.
-    granted_before: (u64, u64),
+    pressure: Pressure,
 }
 
 /// What is to go upstream with the next batch.
@@ -207,14 +200,12 @@ impl Node {
             upstream: Upstream::new(),
             ending: Ending::default(),
             generation: 0,
-            now,
             last_seal_ns: now.mono_ns,
             seal_at_ns: schedule.first_ns(now, period_ns),
             unloading: false,
             events: Events::default(),
             history: HISTORY,
-            afforded_ns: 0,
-            granted_before: (0, 0),
+            pressure: Pressure::default(),
             config,
         };
         node.tell_time(now);
@@ -236,7 +227,7 @@ impl Node {
 
     /// Takes a new period and bound on series.
     pub fn reconfigure(&mut self, period: Duration, max_series: usize, now: Now) {
-        self.hold_expiry(now);
+        self.pressure.hold_expiry(nanos(self.config.period), now);
         if period != self.config.period {
             self.config.period = period;
             self.upstream.granted_ns = 0;
@@ -278,38 +269,18 @@ impl Node {
 
     /// How often children are taken to send: their own period is not known here, and is as a rule this node's.
     pub fn granted_period_ns(&self) -> u64 {
-        nanos(self.config.period).max(self.afforded_ns).max(1)
+        self.pressure.granted_ns(nanos(self.config.period))
     }
 
-    /// Back-pressure: says how busy this node's thread was for `busy_ns` of the last `span_ns`, of which most is
+    /// Back-pressure: says that this node's thread was busy for `busy_ns` of the last `span_ns`, of which most is
     /// merging. If it is too much, children are granted a longer period with their next receipts.
     pub fn note_busy(&mut self, busy_ns: u64, span_ns: u64, now: Now) {
-        let share = busy_ns as f64 / span_ns.max(1) as f64;
-        let (present, least) = (self.granted_period_ns(), nanos(self.config.period));
-        if share > BUSY_SHARE {
-            let wanted = present as f64 * (share / BUSY_SHARE);
-            self.afforded_ns = (wanted as u64).min(nanos(SLOWEST));
-        } else if share < BUSY_SHARE / 2.0 && self.afforded_ns > 0 {
-            self.hold_expiry(now);
-            // Twice as often is twice as busy: no further than to the bound.
-            let half = self.afforded_ns / 2;
-            self.afforded_ns = if half > least { half } else { 0 };
-        }
-    }
-
-    /// Children go on in the period that they know until their next batch.
-    fn hold_expiry(&mut self, now: Now) {
-        let granted_ns = self.granted_period_ns();
-        let until = now.mono_ns.saturating_add(granted_ns.saturating_mul(EXPIRY_PERIODS));
-        if now.mono_ns >= self.granted_before.0 || granted_ns > self.granted_before.1 {
-            self.granted_before = (until, granted_ns);
-        }
+        self.pressure.note(busy_ns, span_ns, nanos(self.config.period), now);
     }
 
     /// How long a rank may be silent: counted in periods as they are granted.
     pub(crate) fn expiry_ns(&self, now: Now) -> u64 {
-        let before = if now.mono_ns < self.granted_before.0 { self.granted_before.1 } else { 0 };
-        self.granted_period_ns().max(before).saturating_mul(EXPIRY_PERIODS)
+        self.pressure.expiry_ns(nanos(self.config.period), now)
     }
 
     /// When [`Node::tick`] has something to do, in monotonic nanoseconds. What is measured is best recorded right
@@ -320,7 +291,6 @@ impl Node {
 
     /// Lets time pass: at the end of a period, seals what is open and expires who is silent.
     pub fn tick(&mut self, now: Now) {
-        self.now = now;
         self.upstream.ready = true;
         if now.mono_ns >= self.seal_at_ns {
             self.seal(now);

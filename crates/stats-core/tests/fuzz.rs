@@ -1,8 +1,9 @@
 //! Hostile input: whatever bytes arrive, a node refuses or takes them, in time and memory that the input bounds, and
 //! goes on.
 //!
-//! Each target runs for a second; `BOLERO_RANDOM_TEST_TIME_MS` sets another time, `BOLERO_RANDOM_SEED` repeats a run, and
-//! `cargo bolero test --engine libfuzzer` (cargo-bolero, a nightly compiler) searches by coverage.
+//! Each target runs for a second among the tests and for a minute in `ci/fuzz`; `BOLERO_RANDOM_TEST_TIME_MS` sets another
+//! time, `BOLERO_RANDOM_SEED` repeats a run, and `cargo bolero test --engine libfuzzer` (cargo-bolero, a nightly compiler)
+//! searches by coverage.
 
 use peak_alloc::PeakAlloc;
 use stats_core::{Amount, Intake, Key, Kind, Node, NodeConfig, Now, Pusher, Query, Samples, Unit};
@@ -64,7 +65,7 @@ fn messages() -> Vec<Vec<u8>> {
         let counter = leaf.find(&key("a.counter", Kind::Counter)).unwrap();
         leaf.add(counter, Amount::whole(i128::from(round) + 1));
         leaf.tick(now);
-        while let Some(transmit) = leaf.poll_transmit() {
+        while let Some(transmit) = leaf.poll_transmit(now) {
             messages.push(transmit.payload.clone());
             leaf.sent_to(transmit.token, 1);
             if round == 1 {
@@ -124,7 +125,7 @@ fn any_batch_is_taken_or_refused_and_the_node_goes_on() {
         if now >= parent.next_deadline_ns() {
             parent.tick(at(now));
             let mut sent = 0;
-            while let Some(transmit) = parent.poll_transmit() {
+            while let Some(transmit) = parent.poll_transmit(at(now)) {
                 parent.handle_response(transmit.token, Err(stats_core::SendFailure::Refused));
                 sent += 1;
                 assert!(
@@ -138,17 +139,73 @@ fn any_batch_is_taken_or_refused_and_the_node_goes_on() {
     });
 }
 
+/// Batches that are all sketch or all set but for their beginning: few samples and many, near each other and far
+/// apart; members few, many, and very many, as a set keeps each in another form.
+fn distributions() -> Vec<Vec<u8>> {
+    let sketches = [(5, 1), (50, 1 << 50), (3000, 1 << 20)].map(|(count, step)| {
+        let mut samples = Samples::default();
+        (0..count).for_each(|number: u64| samples.add(number.wrapping_mul(step), number + 1));
+        let fill = move |node: &mut Node| {
+            let timer = node.declare(key("a.timer", Kind::Timer)).unwrap();
+            node.observe(timer, &samples);
+        };
+        Box::new(fill) as Box<dyn Fn(&mut Node)>
+    });
+    let sets = [40, 1000, 20_000].map(|count| {
+        let fill = move |node: &mut Node| {
+            let set = node.declare(key("a.set", Kind::Set)).unwrap();
+            (0..count).for_each(|member| node.insert(set, &format!("member {member}")));
+        };
+        Box::new(fill) as Box<dyn Fn(&mut Node)>
+    });
+    let batch = |fill: Box<dyn Fn(&mut Node)>| {
+        let mut leaf = Node::new(config(10, 2), at(0));
+        fill(&mut leaf);
+        let now = at(leaf.next_deadline_ns());
+        leaf.tick(now);
+        leaf.poll_transmit(now).unwrap().payload
+    };
+    sketches.into_iter().chain(sets).map(batch).collect()
+}
+
+#[test]
+fn any_sketch_and_any_set_is_refused_or_has_sound_quantiles_and_members() {
+    let _alone = alone();
+    let batches = distributions();
+    bolero::check!().with_test_time(Duration::from_secs(1)).with_type::<Changes>().for_each(|changes| {
+        let batch = changed(&batches[usize::from(changes.0) % batches.len()], changes);
+        // Beside one that is whole, so that what was changed is merged as well.
+        let mut node = Node::new(config(1, 1), at(0));
+        let mut own = leaf();
+        own.tick(at(own.next_deadline_ns()));
+        node.handle_merge(at(1), &own.poll_transmit(at(1)).unwrap().payload).unwrap();
+        let _ = bounded(&batch, || node.handle_merge(at(2), &batch));
+        for series in node.answer(&Query::default(), at(3))["series"].as_array().unwrap() {
+            let number = |key: &str| series[key].as_f64().filter(|number| number.is_finite());
+            match series["type"].as_str() {
+                Some("timer") => {
+                    let quantiles = ["min", "p50", "p90", "p99", "max"].map(|key| number(key).unwrap());
+                    assert!(quantiles.is_sorted(), "{series}");
+                    assert!(number("count").unwrap() >= 1.0 && number("stddev").unwrap() >= 0.0, "{series}");
+                }
+                Some("set") => assert!(number("estimate").unwrap() >= 1.0, "{series}"),
+                _ => {}
+            }
+        }
+    });
+}
+
 #[test]
 fn any_receipt_leaves_custody_whole_or_passes_it_on() {
     let _alone = alone();
     let mut parent = Node::new(config(1, 1), at(0));
     let mut first = leaf();
     first.tick(at(first.next_deadline_ns()));
-    let receipt = parent.handle_merge(at(1), &first.poll_transmit().unwrap().payload).unwrap();
+    let receipt = parent.handle_merge(at(1), &first.poll_transmit(at(1)).unwrap().payload).unwrap();
     bolero::check!().with_test_time(Duration::from_secs(1)).with_type::<Changes>().for_each(|changes| {
         let mut leaf = leaf();
         leaf.tick(at(leaf.next_deadline_ns()));
-        let transmit = leaf.poll_transmit().unwrap();
+        let transmit = leaf.poll_transmit(at(leaf.next_deadline_ns())).unwrap();
         let receipt = changed(&receipt, changes);
         bounded(&receipt, || leaf.handle_response(transmit.token, Ok(&receipt)));
         // A receipt that cannot be read says nothing: the batch is held, and in doubt.
@@ -168,7 +225,7 @@ fn any_saved_state_is_taken_up_or_refused() {
         let saved = changed(&saved, changes);
         if let Ok(mut node) = bounded(&saved, || Node::restore(config(9, 2), at(5), &saved)) {
             node.tick(at(node.next_deadline_ns()));
-            let _ = node.poll_transmit();
+            let _ = node.poll_transmit(at(node.next_deadline_ns()));
             // What was taken up can be left again.
             assert!(Node::restore(config(9, 2), at(5), &node.save()).is_ok());
         }

@@ -138,8 +138,8 @@ impl Tree {
     /// Sends what a rank wants to send. `luck` decides: delivered, refused on the way, lost on the way, or answered
     /// into the void.
     fn send(&mut self, rank: usize, luck: u8) {
-        while let Some(transmit) = self.ranks[rank].node.as_mut().and_then(Node::poll_transmit) {
-            let now = self.now();
+        let now = self.now();
+        while let Some(transmit) = self.ranks[rank].node.as_mut().and_then(|node| node.poll_transmit(now)) {
             let receiver = self.receiver(rank, transmit.to).filter(|_| luck % 8 != 1);
             if let Some(receiver) = receiver {
                 let sender = self.ranks[rank].node.as_mut().unwrap();
@@ -164,7 +164,7 @@ impl Tree {
             node.begin_unload(now);
             // Sometimes the module is gone before an answer comes.
             if luck % 16 == 5 {
-                if let Some(transmit) = self.ranks[rank].node.as_mut().unwrap().poll_transmit()
+                if let Some(transmit) = self.ranks[rank].node.as_mut().unwrap().poll_transmit(now)
                     && let Some(receiver) = self.receiver(rank, transmit.to)
                 {
                     self.ranks[rank].node.as_mut().unwrap().sent_to(transmit.token, receiver as u32);

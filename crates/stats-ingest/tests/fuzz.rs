@@ -1,8 +1,8 @@
 //! Hostile senders: whatever bytes arrive, a shard counts them in memory that its limits bound, and goes on.
 //!
-//! Each target runs for a second; `BOLERO_RANDOM_TEST_TIME_MS` sets another time, `BOLERO_RANDOM_SEED` repeats a run, and
-//! `cargo bolero test --engine libfuzzer` (cargo-bolero, a nightly compiler) searches by coverage. A gigabyte of lines:
-//! `cargo test --release -p stats-ingest --test fuzz -- --ignored`.
+//! Each target runs for a second among the tests and for a minute in `ci/fuzz`, which also sends a gigabyte of lines
+//! through; `BOLERO_RANDOM_TEST_TIME_MS` sets another time, `BOLERO_RANDOM_SEED` repeats a run, and `cargo bolero test
+//! --engine libfuzzer` (cargo-bolero, a nightly compiler) searches by coverage.
 
 use peak_alloc::PeakAlloc;
 use stats_core::{Amount, Metric, Node, NodeConfig, Now, Pushed, Query};

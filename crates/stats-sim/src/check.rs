@@ -1,6 +1,7 @@
 //! The invariants, beside the ledger's: after every event where it is cheap, of a whole instance at every period of
 //! the root.
 
+use crate::faults::Kind;
 use crate::ledger::Units;
 use crate::queue::Event;
 use crate::workload::{GAUGE, RANKS_A_GAUGE, SET};
@@ -11,7 +12,7 @@ use stats_core::{IdSet, Query, SeriesId};
 /// Granted periods after which a rank that sent nothing is missing: as stats-core has it.
 const EXPIRY_PERIODS: u64 = 3;
 /// Ages are told in steps of a period's sixteenth: likewise.
-const AGE_STEPS: u64 = 16;
+pub(crate) const AGE_STEPS: u64 = 16;
 /// Periods within which everything has arrived once nothing goes wrong any more.
 const PATIENCE_PERIODS: u64 = 40;
 /// How long a level has for its batches, at most.
@@ -310,7 +311,8 @@ impl World<'_> {
         let estimate = estimate.and_then(|series| series["estimate"].as_f64()).unwrap_or(0.0);
         let newest = self.ledger.newest_clear();
         let members = self.members.range((newest, 0)..).count() as f64;
-        if estimate > members || (estimate < members && self.report.deaths == 0) {
+        let may_lose = self.report.deaths > 0 || self.report.faults.contains_key(&Kind::Crash);
+        if estimate > members || (estimate < members && !may_lose) {
             return Err(self.violation(0, format!("{members} members were put into a set of {estimate}")));
         }
         if self.config.faults.is_death_alone() && !self.report.is_loss_allowed(&self.ledger) {

@@ -34,6 +34,8 @@ pub enum Kind {
     Version,
     /// The module is unloaded on all ranks at once; half of the responses to the last batches never come.
     Instance,
+    /// The module is killed on a rank with children, as one in a process of its own may be: it leaves nothing behind.
+    Crash,
 }
 
 /// What the probability of a kind is the probability of.
@@ -48,7 +50,7 @@ enum Per {
 
 impl Kind {
     /// All of them.
-    pub const ALL: [Kind; 13] = [
+    pub const ALL: [Kind; 14] = [
         Kind::Delay,
         Kind::Fail,
         Kind::Lost,
@@ -62,6 +64,7 @@ impl Kind {
         Kind::Clear,
         Kind::Version,
         Kind::Instance,
+        Kind::Crash,
     ];
 
     /// As the command line names it.
@@ -100,6 +103,9 @@ impl Kind {
             Kind::Clear => "totals are cleared while batches are on their way",
             Kind::Version => "the module speaks another version for a while",
             Kind::Instance => "the module unloads everywhere, half of the last responses are lost",
+            Kind::Crash => {
+                "the module is killed and leaves nothing; half of the time its last message arrives late"
+            }
         }
     }
 
@@ -118,6 +124,7 @@ impl Kind {
             Kind::Clear => ("clear", Per::Run, 0.5),
             Kind::Version => ("version", Per::Rank, 0.02),
             Kind::Instance => ("instance", Per::Run, 0.3),
+            Kind::Crash => ("crash", Per::Interior, 0.1),
         }
     }
 }

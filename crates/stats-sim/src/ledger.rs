@@ -83,7 +83,7 @@ pub(crate) struct Ledger {
     generations: BTreeMap<u64, Generation>,
     /// Of each rank: the clear that it knows, and what it has.
     has: Vec<(u64, Units)>,
-    /// Batches that brokers took with them, unless a message with one is still on its way.
+    /// Batches that brokers and modules took with them, unless a message with one is still on its way.
     orphans: HashMap<Id, (u64, Units)>,
 }
 
@@ -112,13 +112,18 @@ impl Ledger {
         self.has[rank as usize]
     }
 
-    /// A broker has died: what it had is lost.
+    /// A broker has died, or the module on it: what it had is lost.
     pub(crate) fn die(&mut self, rank: u32, batches: impl IntoIterator<Item = (Id, Units)>) -> Units {
         let (generation, units) = self.has[rank as usize];
         self.set(rank, generation, Units::default());
         self.generation(generation).lost += units;
         self.orphans.extend(batches.into_iter().map(|(id, units)| (id, (generation, units))));
         units
+    }
+
+    /// What was counted as lost is found to be in somebody's custody.
+    pub(crate) fn regain(&mut self, generation: u64, units: Units) {
+        self.generation(generation).lost -= units;
     }
 
     pub(crate) fn is_awaiting_orphans(&self) -> bool {
@@ -128,7 +133,7 @@ impl Ledger {
     /// A batch of a dead broker was on its way, and has arrived.
     pub(crate) fn found(&mut self, id: Id) -> Option<Units> {
         let (generation, units) = self.orphans.remove(&id)?;
-        self.generation(generation).lost -= units;
+        self.regain(generation, units);
         Some(units)
     }
 

@@ -15,7 +15,9 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod ages;
 mod check;
+mod deaths;
 mod dice;
 mod faults;
 mod ledger;

@@ -2,7 +2,6 @@
 
 use crate::dice::For;
 use crate::faults::Kind;
-use crate::ledger::Units;
 use crate::network::TIMEOUT_NS;
 use crate::queue::Event;
 use crate::workload::{declare, gauge_of};
@@ -11,9 +10,9 @@ use stats_core::{Node, NodeConfig};
 
 /// How long an unload waits for its last batch to be acknowledged.
 const UNLOAD_NS: u64 = TIMEOUT_NS;
-/// The share of a core that a slow root has its thread at: twice what it may take.
-const BUSY_SHARE: f64 = 0.1;
-/// How often back-pressure doubles the period at most, so that a run ends.
+/// The share of a core that a slow root has its thread at, at the least: it may take 0.05.
+const BUSY_SHARE: f64 = 0.06;
+/// How long a root is slow.
 const SLOW_NS: u64 = 2_500 * MS;
 /// Series that a node of the simulation may keep.
 const SERIES_MAX: usize = 4_096;
@@ -63,11 +62,11 @@ impl World<'_> {
         self.push(rank)?;
         let (now, period_ns) = (self.time_of(rank), self.config.period_ns());
         let slow = rank == 0 && self.now_ns < self.slow_until_ns;
+        let busy_ns = if slow { (period_ns as f64 * self.slow_share) as u64 } else { 0 };
         let online = (rank == 0).then(|| self.online.clone());
         let state = self.rank(rank);
         let (load, origin_ns, is_unloading) = (state.load, state.origin_ns, state.is_unloading);
         let Some(node) = &mut state.module else { return Ok(()) };
-        let busy_ns = if slow { (period_ns as f64 * BUSY_SHARE) as u64 } else { 0 };
         node.note_busy(busy_ns, period_ns, now);
         online.into_iter().for_each(|online| node.set_online(online));
         node.tick(now);
@@ -124,38 +123,6 @@ impl World<'_> {
         Ok(())
     }
 
-    fn die(&mut self, top: u32, is_gone: bool, restart_in_ns: u64) {
-        let ranks = self.config.shape.within(top);
-        let batches: Vec<_> = ranks.iter().map(|&rank| self.carried_alone(rank)).collect();
-        let (mut lost, mut recent) = (Units::default(), Units::default());
-        let since_ns = self.now_ns.saturating_sub(self.window_ns(&ranks));
-        for (&rank, batches) in ranks.iter().zip(batches) {
-            let now_ns = self.now_ns;
-            self.report.deaths += u64::from(self.rank(rank).is_up);
-            self.online.remove(rank);
-            lost += self.ledger.die(rank, batches);
-            let state = self.rank(rank);
-            if state.module.is_some() {
-                state.last_alive_ns = now_ns;
-            }
-            (state.is_up, state.module, state.left, state.measured) = (false, None, None, None);
-            (state.flight, state.is_unloading, state.is_foreign) = (None, false, false);
-            (state.doomed, state.loses_next, state.last_receiver) = (None, None, None);
-            state.saved.clear();
-            for (at_ns, units) in std::mem::take(&mut state.recent) {
-                if at_ns >= since_ns {
-                    recent += units;
-                }
-            }
-        }
-        self.report.lost_allowed += recent;
-        self.rank(top).is_gone |= is_gone;
-        self.tell(top, || format!("its broker dies with {} below; lost are {lost}", ranks.len() - 1));
-        if !is_gone {
-            self.schedule(self.now_ns + restart_in_ns, Event::Restart(top));
-        }
-    }
-
     /// A broker comes up, then those below it.
     pub(crate) fn restart(&mut self, rank: u32) -> Result<(), Violation> {
         let shape = self.config.shape.clone();
@@ -192,7 +159,8 @@ impl World<'_> {
         let later_ns = dice.between(50 * MS, 2 * period_ns);
         let is_loaded = self.rank(rank).module.is_some() && !self.rank(rank).is_unloading;
         let happens = match planned.kind {
-            Kind::Unload | Kind::Version | Kind::Road => is_loaded,
+            Kind::Unload | Kind::Version => is_loaded && !self.is_needed(rank),
+            Kind::Road | Kind::Crash => is_loaded,
             Kind::Death => self.rank(rank).is_up,
             Kind::Absent => self.rank(rank).module.is_none(),
             _ => true,
@@ -200,7 +168,8 @@ impl World<'_> {
         if !happens {
             return Ok(());
         }
-        if planned.kind != Kind::Road {
+        // These happen later, or not.
+        if !matches!(planned.kind, Kind::Road | Kind::Crash) {
             self.befalls(planned.kind, planned.id());
         }
         self.tell(rank, || format!("fault: {}", planned.kind));
@@ -220,7 +189,10 @@ impl World<'_> {
                 let child = children[dice.below(children.len() as u64) as usize];
                 self.rank(child).doomed = Some((rank, number));
             }
-            Kind::SlowRoot => self.slow_until_ns = self.now_ns + SLOW_NS,
+            Kind::SlowRoot => {
+                self.slow_until_ns = self.now_ns + SLOW_NS;
+                self.slow_share = BUSY_SHARE + dice.unit() * (1.0 - BUSY_SHARE);
+            }
             Kind::Clock => {
                 let most_ns = 10 * period_ns;
                 let step_ns = i64::try_from(dice.below(2 * most_ns)).unwrap_or(0);
@@ -233,6 +205,7 @@ impl World<'_> {
                 self.begin_unload(rank)?;
             }
             Kind::Instance => self.unload_all(number, later_ns),
+            Kind::Crash => self.begin_crash(number),
             Kind::Delay | Kind::Fail | Kind::Lost | Kind::Late => {}
         }
         Ok(())
@@ -254,6 +227,9 @@ impl World<'_> {
     /// The module unloads everywhere, in no particular order, and is loaded again.
     fn unload_all(&mut self, number: u32, reload_in_ns: u64) {
         for rank in 0..self.config.shape.ranks() {
+            if self.is_needed(rank) {
+                continue;
+            }
             let mut dice = self.dice(For::Load, rank, number.wrapping_add(2 << 20));
             let state = self.rank(rank);
             if state.module.is_some() && !state.is_unloading {
@@ -267,7 +243,7 @@ impl World<'_> {
     pub(crate) fn road_taken(&mut self, rank: u32, number: u32) -> Result<(), Violation> {
         let mut dice = self.plan[number as usize].dice.clone();
         let (arrives, reload_in_ns) = (dice.chance(0.5), dice.between(50 * MS, 4 * self.config.period_ns()));
-        if self.phase != Phase::Faults {
+        if self.phase != Phase::Faults || self.is_needed(rank) {
             return Ok(());
         }
         self.befalls(Kind::Road, self.plan[number as usize].id());

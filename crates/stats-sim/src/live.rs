@@ -58,12 +58,14 @@ pub(crate) fn run(arguments: &Arguments, live: &Live) -> Result<bool> {
     );
     println!("{sent}");
     println!("rank 0 with them: {spent}");
+    let share = spent.percent_of(&live.name);
+    let more = spent.percent_of("broker") - alone.percent_of("broker");
     println!(
-        "flat root of {} ranks: stats-agg thread {:.1} % of a core (target <= 5 %), broker's loop {:.1} % more (target <= 5 %), \
-         overlay and connector {:.1} % more, at a period of {:.1} s that rank 0 grants; {:.0} ns of stats-agg a value",
+        "flat root of {} ranks: stats-agg thread {share:.1} % of a core (target <= 5 %: x {:.2}), broker's loop {more:.1} % \
+         more (target <= 5 %: x {:.2}), overlay and connector {:.1} % more, at a period of {:.1} s that rank 0 grants; {:.0} ns of stats-agg a value",
         live.flux,
-        spent.percent_of(&live.name),
-        spent.percent_of("broker") - alone.percent_of("broker"),
+        share / 5.0,
+        more / 5.0,
         spent.percent_of_overlay() - alone.percent_of_overlay(),
         ranks.period().as_secs_f64(),
         spent.seconds_of(&live.name) * 1e9 / sent.values.max(1) as f64,

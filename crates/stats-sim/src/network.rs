@@ -1,5 +1,6 @@
 //! Messages between ranks: each goes to the nearest ancestor that has the module, as `stats-agg` sends them.
 
+use crate::ages::Written;
 use crate::dice::For;
 use crate::faults::{FaultId, Kind};
 use crate::ledger::{Id, Units};
@@ -25,8 +26,11 @@ const SLOW_NS: (u64, u64) = (100 * MS, 1_000 * MS);
 pub(crate) struct Flight {
     token: u64,
     payload: Rc<[u8]>,
+    written: Rc<Written>,
     to: u32,
     attempt: u32,
+    /// The answer is on its way.
+    pub(crate) is_answered: bool,
 }
 
 /// A request on its way.
@@ -38,6 +42,7 @@ pub(crate) struct Letter {
     token: u64,
     attempt: u32,
     pub(crate) payload: Rc<[u8]>,
+    written: Rc<Written>,
     is_foreign: bool,
     /// Whether the sender will hear what became of it.
     is_answered: bool,
@@ -58,19 +63,21 @@ struct Fate {
 impl World<'_> {
     /// Sends what a rank wants to send.
     pub(crate) fn transmit(&mut self, rank: u32) {
+        let now = self.time_of(rank);
         let state = self.rank(rank);
         if state.flight.is_some() {
             return;
         }
-        let Some(transmit) = state.module.as_mut().and_then(stats_core::Node::poll_transmit) else { return };
+        let Some(transmit) = state.module.as_mut().and_then(|node| node.poll_transmit(now)) else { return };
         let level = self.config.shape.level(rank) as usize;
         self.report.bytes[level] += transmit.payload.len() as u64;
         self.report.messages += 1;
         let shape = &self.config.shape;
         let first = transmit.to.filter(|&to| shape.above(rank).any(|above| above == to));
         let Some(to) = first.or(shape.parent(rank)) else { return };
-        let payload = Rc::from(transmit.payload);
-        self.rank(rank).flight = Some(Flight { token: transmit.token, payload, to, attempt: 0 });
+        let (payload, written) = (Rc::from(transmit.payload), self.written(rank));
+        self.rank(rank).flight =
+            Some(Flight { token: transmit.token, payload, written, to, attempt: 0, is_answered: false });
         self.send(rank);
     }
 
@@ -80,8 +87,9 @@ impl World<'_> {
         let state = &mut self.ranks[rank as usize];
         let (Some(node), Some(flight)) = (&mut state.module, &mut state.flight) else { return };
         state.letters += 1;
-        flight.attempt = number;
-        let (to, token, payload) = (flight.to, flight.token, flight.payload.clone());
+        (flight.attempt, flight.is_answered) = (number, false);
+        let (to, token) = (flight.to, flight.token);
+        let (payload, written) = (flight.payload.clone(), flight.written.clone());
         node.sent_to(token, to);
         let (load, is_foreign) = (state.load, state.is_foreign);
         let hops = self.config.shape.level(rank) - self.config.shape.level(to);
@@ -109,11 +117,13 @@ impl World<'_> {
                 token,
                 attempt: number,
                 payload,
+                written,
                 is_foreign,
                 is_answered: fate.is_answered,
                 carried,
                 unloads: fate.unloads,
             };
+            self.rank(rank).underway += 1;
             self.schedule(at_ns, Event::Arrive(Box::new(letter)));
         }
         let is_ending = self.rank(rank).is_unloading;
@@ -148,6 +158,13 @@ impl World<'_> {
         if let Some((_, planned)) = self.rank(rank).doomed.take_if(|doom| doom.0 == to) {
             self.tell(rank, || format!("-> {to}: the response will be lost, then {to} unloads"));
             return Some(Fate { is_answered: false, unloads: Some(planned), ..ordinary });
+        }
+        if let Some(number) = self.rank(rank).dies_sending.take() {
+            let period_ns = self.config.period_ns();
+            let extra_ns = period_ns + self.plan[number as usize].dice.clone().below(period_ns);
+            self.schedule(self.now_ns + MS, Event::Crash(number));
+            self.tell(rank, || format!("-> {to}: takes long, and its sender is killed"));
+            return Some(Fate { is_answered: false, extra_ns, ..ordinary });
         }
         if self.rank(rank).loses_next.take().is_some() {
             self.tell(rank, || format!("-> {to}: lost on the way"));
@@ -190,10 +207,12 @@ impl World<'_> {
 
     pub(crate) fn arrive(&mut self, letter: Letter) -> Result<(), Violation> {
         let (rank, to) = (letter.from, letter.to);
+        self.rank(rank).underway -= 1;
         if !self.rank(to).is_up {
             return Ok(());
         }
         let now = self.time_of(to);
+        let known_before = self.known(to, &letter.written);
         let differs = letter.is_foreign != self.rank(to).is_foreign;
         let state = &mut self.ranks[to as usize];
         let Some(node) = &mut state.module else {
@@ -258,6 +277,7 @@ impl World<'_> {
         });
         self.account(to);
         self.account(rank);
+        self.check_ages(rank, to, &letter.written, &known_before)?;
         self.check_merged(to)?;
         self.answer(&letter, outcome);
         if let Some(number) = letter.unloads {
@@ -274,6 +294,8 @@ impl World<'_> {
             let mut dice = self.dice(For::Letter, letter.from, letter.attempt.wrapping_add(2 << 30));
             let at_ns = self.now_ns + u64::from(hops) * dice.between(HOP_NS.0, HOP_NS.1);
             let (rank, load, token, attempt) = (letter.from, letter.load, letter.token, letter.attempt);
+            let flight = self.rank(rank).flight.as_mut().filter(|flight| flight.attempt == attempt);
+            flight.into_iter().for_each(|flight| flight.is_answered = true);
             self.schedule(at_ns, Event::Outcome { rank, load, token, attempt, outcome });
         }
     }

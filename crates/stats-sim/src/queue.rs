@@ -17,6 +17,8 @@ pub(crate) enum Event {
         load: u32,
     },
     Restart(u32),
+    /// A planned crash whose message has been sent.
+    Crash(u32),
     Tick {
         rank: u32,
         load: u32,

@@ -34,12 +34,16 @@ pub(crate) struct Rank {
     pub(crate) pushes: u32,
     pub(crate) shows_state: bool,
     pub(crate) letters: u32,
+    /// Of its messages, how many have not arrived yet.
+    pub(crate) underway: u32,
     pub(crate) flight: Option<Flight>,
     /// When the last message to each receiver arrives: messages do not overtake each other.
     pub(crate) last_arrival: Vec<(u32, u64)>,
     /// The fault that befalls the next message to a rank, and the last receiver.
     pub(crate) doomed: Option<(u32, u32)>,
     pub(crate) loses_next: Option<u32>,
+    /// The fault that kills the module when it has sent its next message.
+    pub(crate) dies_sending: Option<u32>,
     pub(crate) last_receiver: Option<u32>,
     pub(crate) last_alive_ns: u64,
     /// Recent pushes, when brokers do nothing but die.
@@ -67,10 +71,12 @@ impl Rank {
             pushes: 0,
             shows_state: false,
             letters: 0,
+            underway: 0,
             flight: None,
             last_arrival: Vec::new(),
             doomed: None,
             loses_next: None,
+            dies_sending: None,
             last_receiver: None,
             last_alive_ns: 0,
             recent: Vec::new(),

@@ -38,7 +38,7 @@ pub struct Report {
     pub fresh_ns: u64,
     /// Virtual time of the whole run.
     pub took_ns: u64,
-    /// Units of the whole counter that were pushed, and that were lost with dead brokers.
+    /// Units of the whole counter that were pushed, and that were lost with dead brokers and killed modules.
     pub pushed: i128,
     /// See `pushed`.
     pub lost: i128,
@@ -138,8 +138,12 @@ impl fmt::Display for Report {
         }
         write!(
             f,
-            "; repeats {}; lost with {} brokers: {} of {}",
-            self.repeats, self.deaths, self.lost, self.pushed
+            "; repeats {}; lost with {} brokers and {} modules: {} of {}",
+            self.repeats,
+            self.deaths,
+            self.faults.get(&Kind::Crash).unwrap_or(&0),
+            self.lost,
+            self.pushed
         )?;
         write!(f, "; converged in {:.3} s", seconds(self.converged_ns))?;
         write!(f, ", fresh in {:.3} s; digest {:016x}", seconds(self.fresh_ns), self.digest)

@@ -69,6 +69,7 @@ pub struct Shape {
     children: Vec<Vec<u32>>,
     levels: Vec<u32>,
     subtrees: Vec<u32>,
+    max_level: u32,
 }
 
 impl Shape {
@@ -104,7 +105,8 @@ impl Shape {
         for rank in (1..parents.len()).rev() {
             subtrees[parents[rank] as usize] += subtrees[rank];
         }
-        Ok(Shape { parents, children, levels, subtrees })
+        let max_level = levels.iter().copied().max().unwrap_or(0);
+        Ok(Shape { parents, children, levels, subtrees, max_level })
     }
 
     /// The first ranks of it alone.
@@ -125,7 +127,7 @@ impl Shape {
 
     /// The greatest such distance.
     pub fn max_level(&self) -> u32 {
-        self.levels.iter().copied().max().unwrap_or(0)
+        self.max_level
     }
 
     /// The parent; none of rank 0.

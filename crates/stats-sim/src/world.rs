@@ -1,5 +1,6 @@
 //! One run: the ranks, the events that are to come, and virtual time.
 
+use crate::deaths::PassedOn;
 use crate::dice::{Dice, For};
 use crate::faults::{FaultId, Kind, Planned, Rates, plan};
 use crate::ledger::Ledger;
@@ -95,6 +96,8 @@ pub(crate) struct World<'a> {
     pub(crate) deadline_ns: u64,
     pub(crate) clears: u64,
     pub(crate) slow_until_ns: u64,
+    pub(crate) slow_share: f64,
+    pub(crate) passed_on: Vec<PassedOn>,
     pub(crate) longest_period_ns: u64,
     /// The longest that a message has taken.
     pub(crate) longest_way_ns: u64,
@@ -164,6 +167,8 @@ impl<'a> World<'a> {
             deadline_ns: u64::MAX,
             clears: 0,
             slow_until_ns: 0,
+            slow_share: 0.0,
+            passed_on: Vec::new(),
             longest_period_ns: period_ns,
             longest_way_ns: 0,
             ledger: Ledger::new(ranks),
@@ -250,9 +255,17 @@ impl<'a> World<'a> {
         match event {
             Event::Fault(number) => self.fault(number),
             Event::Load(rank) => self.load(rank),
+            Event::Unload(rank) if self.is_needed(rank) => {
+                self.rank(rank).is_deaf = false;
+                Ok(())
+            }
             Event::Unload(rank) => self.begin_unload(rank),
             Event::Unloaded { rank, load } if loaded(self, rank, load) => self.end_unload(rank),
             Event::Restart(rank) => self.restart(rank),
+            Event::Crash(number) => {
+                self.crash(number);
+                Ok(())
+            }
             Event::Tick { rank, load } if loaded(self, rank, load) => self.tick(rank),
             Event::Push { rank, load } if loaded(self, rank, load) => self.push(rank),
             Event::Clear { rank, generation } => self.clear(rank, generation),

@@ -20,7 +20,7 @@ impl StatsAgg {
     /// Sends what the node wants to send, from the parent up to the first ancestor that takes it.
     pub(crate) fn transmit(&mut self, scope: &Scope<Self>) {
         while self.in_flight.is_none() {
-            let Some(transmit) = self.node.poll_transmit() else { return };
+            let Some(transmit) = self.node.poll_transmit(self.now()) else { return };
             self.ancestors.restart(transmit.to);
             self.send(scope, transmit);
         }
@@ -129,6 +129,8 @@ impl StatsAgg {
                 .filter_map(|module| Some(Name { name: text(module, "name")?, path: text(module, "path") }))
                 .collect();
             agg.measure.set_names(&named, as_of);
+            let now_ns = agg.now().mono_ns;
+            agg.collect.collectors.take_list(&mut agg.node, &answer, now_ns);
         });
     }
 

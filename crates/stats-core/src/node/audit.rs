@@ -4,8 +4,10 @@ use crate::amount::Amount;
 use crate::flows::Sealed;
 use crate::marks::{BatchId, Mark};
 use crate::node::Node;
+use crate::node::coverage::Heard;
 use crate::node::doubt::Doubt;
 use crate::node::upstream::{Outgoing, What};
+use crate::schedule::Now;
 use crate::series::{Key, Kind, SeriesId};
 use crate::store::Store;
 use crate::value::States;
@@ -90,15 +92,19 @@ impl Node {
         self.states_now().into_iter().filter_map(named).collect()
     }
 
+    /// The last word of each rank of the subtree, as long as it holds.
+    pub fn heard(&self, now: Now) -> impl Iterator<Item = Heard> + '_ {
+        self.coverage.heard(now)
+    }
+
+    /// The last word of one of them.
+    pub fn heard_of(&self, rank: u32, now: Now) -> Option<Heard> {
+        self.coverage.heard_of(rank, now)
+    }
+
     /// Whether a batch has been merged here.
     pub fn has_merged(&self, (rank, epoch, seq): (u32, u64, u64)) -> bool {
         self.marks.of(BatchId { rank, epoch, seq }) == Mark::Merged
-    }
-
-    /// What this node has in custody, by series: an upper bound where a batch is in doubt.
-    pub fn custody(&self) -> impl Iterator<Item = (Key, Amount)> {
-        let audit = self.audit();
-        audit.unsealed.into_iter().chain(audit.held.into_iter().flat_map(|holding| holding.flows))
     }
 
     fn named(&self, flows: &Sealed) -> Vec<(Key, Amount)> {
@@ -115,7 +121,6 @@ impl Node {
 mod tests {
     use super::*;
     use crate::node::NodeConfig;
-    use crate::schedule::Now;
     use crate::series::Unit;
     use std::time::Duration;
 
@@ -147,7 +152,7 @@ mod tests {
         assert_eq!(surveyed(&node), [(Some((batch, false)), Amount::whole(7))]);
         assert!(!node.audit().held[0].in_doubt);
         node.tick(now);
-        assert!(node.poll_transmit().is_some());
+        assert!(node.poll_transmit(now).is_some());
         assert_eq!(surveyed(&node), [(Some((batch, true)), Amount::whole(7))]);
         assert!(node.audit().held[0].in_doubt);
         assert_eq!((node.total(id), node.has_merged(batch)), (Amount::whole(7), false));

@@ -35,7 +35,6 @@ pub(super) struct Link {
 impl Node {
     /// A message from below: the response to its request, or why it was refused. Nothing of what is refused is kept.
     pub fn handle_merge(&mut self, now: Now, payload: &[u8]) -> Result<Vec<u8>, MergeRefused> {
-        self.now = now;
         let outcome =
             Message::decode(payload).map_err(MergeRefused::from).and_then(|message| match message {
                 Message::Regular(batch) => self.merge(now, *batch),
@@ -56,7 +55,7 @@ impl Node {
 
     fn receipt(&self, status: Status) -> Vec<u8> {
         let (rank, epoch) = (self.config.rank, self.config.epoch);
-        let period_ns = self.afforded_ns;
+        let period_ns = self.pressure.afforded_ns();
         Receipt { status, rank, epoch, generation: self.generation, period_ns }.encode()
     }
 

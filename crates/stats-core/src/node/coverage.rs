@@ -27,6 +27,17 @@ pub(super) struct Event {
     closed: bool,
 }
 
+/// The last word of a rank, as a node has it: for those who check that ages are told truly.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Heard {
+    /// Whose it is.
+    pub rank: u32,
+    /// How long ago it was said.
+    pub age_ns: u64,
+    /// Which sender has brought it.
+    pub via: u32,
+}
+
 /// What is known of each rank of a subtree.
 #[derive(Debug, Clone)]
 pub(crate) struct Coverage {
@@ -94,7 +105,7 @@ impl Coverage {
             for rank in group.ranks.iter() {
                 let event = Event { at_ns, expiry_ns, via, message, closed: group.closed };
                 match self.events.get_mut(&rank) {
-                    Some(known) if known.via != via && known.at_ns > at_ns => change.stale |= !known.closed,
+                    Some(known) if known.via != via && known.at_ns > at_ns => change.stale = true,
                     Some(known) => {
                         if known.via != via && !known.closed {
                             change.lost.push(known.via);
@@ -113,17 +124,29 @@ impl Coverage {
     /// What to tell upstream: who contributed and who said goodbye, as far as it still holds; and of whom a sender told
     /// with its last message whose states are counted, so that whoever is told of those states knows whose they are.
     pub(super) fn groups(&self, now: Now, period_ns: u64, is_counted: impl Fn(u32) -> bool) -> Vec<Group> {
-        let step_ns = (period_ns / AGE_STEPS).max(MS);
+        let step_ms = (period_ns / (AGE_STEPS * MS)).max(1);
         let mut groups: BTreeMap<(u64, bool), IdSet> = BTreeMap::new();
         for (&rank, event) in &self.events {
             let age_ns = event.age_ns(now);
             let of_last = self.messages.get(&event.via) == Some(&event.message);
             if age_ns <= event.expiry_ns || (of_last && !event.closed && is_counted(event.via)) {
-                let step = age_ns / step_ns * (step_ns / MS);
-                groups.entry((step, event.closed)).or_default().insert(rank);
+                let age_ms = age_ns / MS / step_ms * step_ms;
+                groups.entry((age_ms, event.closed)).or_default().insert(rank);
             }
         }
         groups.into_iter().map(|((age_ms, closed), ranks)| Group { age_ms, closed, ranks }).collect()
+    }
+
+    /// What is known of each rank and still holds.
+    pub(super) fn heard(&self, now: Now) -> impl Iterator<Item = Heard> + '_ {
+        self.events.keys().filter_map(move |&rank| self.heard_of(rank, now))
+    }
+
+    /// What is known of one rank, if it still holds.
+    pub(super) fn heard_of(&self, rank: u32, now: Now) -> Option<Heard> {
+        let event = self.events.get(&rank)?;
+        let age_ns = event.age_ns(now);
+        (age_ns <= event.expiry_ns).then_some(Heard { rank, age_ns, via: event.via })
     }
 
     /// The longest that anything here holds.

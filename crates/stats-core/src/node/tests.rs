@@ -1,6 +1,7 @@
 //! Bounds that a peer meets.
 
 use super::*;
+use crate::answer::Whose;
 use crate::batch::{Detached, Message, WireFlows};
 use crate::marks::BatchId;
 use crate::series::{Key, Kind, Unit};
@@ -23,7 +24,7 @@ fn count(node: &mut Node, name: &str, amount: i128) {
 /// One period of `child`, and what `parent` answers.
 fn exchange(child: &mut Node, parent: &mut Node, now: Now) {
     child.tick(now);
-    while let Some(transmit) = child.poll_transmit() {
+    while let Some(transmit) = child.poll_transmit(now) {
         let answer = parent.handle_merge(now, &transmit.payload).unwrap();
         child.handle_response(transmit.token, Ok(&answer));
     }
@@ -37,12 +38,9 @@ fn a_receiver_slows_its_senders_when_it_is_busy_and_not_because_its_own_period_i
     let mut root = node(0, 2, 100);
     root.note_busy(300_000_000, 2_000_000_000, at(4));
     exchange(&mut leaf, &mut root, at(8));
-    assert_eq!(leaf.period_ns().div_ceil(1_000_000), 6_000);
-    root.note_busy(3_000_000_000, 1, at(8));
+    assert_eq!(leaf.period_ns(), 4_000_000_000);
+    (0..3).for_each(|_| root.note_busy(0, 2_000_000_000, at(12)));
     exchange(&mut leaf, &mut root, at(16));
-    assert_eq!(leaf.period_ns(), 60_000_000_000);
-    (0..6).for_each(|_| root.note_busy(0, 2_000_000_000, at(16)));
-    exchange(&mut leaf, &mut root, at(90));
     assert_eq!(leaf.period_ns(), 2_000_000_000);
 }
 
@@ -55,6 +53,23 @@ fn what_was_kept_is_kept_though_the_bound_on_series_is_lower_now() {
     assert_eq!(after.own.totals(), before.own.totals());
     let one_more = after.declare(Key::new("one.more", &[], Kind::Counter, Unit::None).unwrap());
     assert!(one_more.is_err());
+}
+
+#[test]
+fn a_rank_answers_for_what_it_has_declared_and_not_for_what_others_have() {
+    let (mut root, mut leaf) = (node(0, 2, 100), node(1, 2, 100));
+    count(&mut leaf, "modules.leaf.wakeups", 5);
+    exchange(&mut leaf, &mut root, at(4));
+    // It has a place behind that of the leaf's.
+    count(&mut root, "modules.root.wakeups", 0);
+    count(&mut root, "modules.root.work_s", 7);
+    let own = |key: &Key| root.series(root.find(key).unwrap(), None, at(4), Whose::Own).is_some();
+    let key = |name: &str| Key::new(name, &[], Kind::Counter, Unit::None).unwrap();
+    assert!(!own(&key("modules.leaf.wakeups")), "of which it knows the sum");
+    assert!(own(&key("modules.root.wakeups")), "a zero is told");
+    assert!(own(&key("modules.root.work_s")));
+    root.handle_clear(1);
+    assert!(root.series(root.find(&key("modules.root.work_s")).unwrap(), None, at(4), Whose::Own).is_some());
 }
 
 fn detached(seq: u64, contains: Ids) -> Vec<u8> {
@@ -78,7 +93,7 @@ fn a_sender_of_endless_epochs_is_refused_before_what_waits_cannot_be_sent_on() {
     }
     assert_eq!(refused, 2);
     interior.tick(at(8));
-    let sent = interior.poll_transmit().unwrap();
+    let sent = interior.poll_transmit(at(8)).unwrap();
     assert!(matches!(Message::decode(&sent.payload), Ok(Message::Regular(_))));
     assert!(node(0, 2, 100).handle_merge(at(8), &sent.payload).is_ok());
 }
@@ -98,10 +113,14 @@ fn very_many_batches_set_aside_take_bounded_room_and_lose_nothing() {
     for period in 1..1200 {
         count(&mut leaf, "x", 1);
         leaf.tick(at(period * 4));
-        let transmit = leaf.poll_transmit().unwrap();
+        let transmit = leaf.poll_transmit(at(period * 4)).unwrap();
         leaf.handle_response(transmit.token, Err(SendFailure::Overlap));
     }
-    assert!(leaf.audit().held.len() <= 1000);
-    let kept = leaf.custody().fold(Amount::default(), |sum, (_, amount)| sum.plus(amount));
+    let held = leaf.audit().held;
+    assert!(held.len() <= 1000);
+    let kept = held
+        .into_iter()
+        .flat_map(|holding| holding.flows)
+        .fold(Amount::default(), |sum, (_, amount)| sum.plus(amount));
     assert_eq!((kept, leaf.events().parked), (Amount::whole(1199), 1199));
 }

@@ -3,9 +3,10 @@
 use crate::batch::{Group, Receipt, Regular, StateChange, Status, WireFlows};
 use crate::flows::{Flows, Sealed};
 use crate::marks::{BatchId, Ids, Latest};
+use crate::node::Node;
 use crate::node::dictionary::Dictionary;
 use crate::node::doubt::{Doubt, Held};
-use crate::node::{Node, SLOWEST};
+use crate::node::pressure::SLOWEST;
 use crate::schedule::{Now, nanos};
 use crate::series::{Key, SeriesId};
 use crate::value::States;
@@ -173,14 +174,14 @@ impl Node {
         !self.open.flows.is_empty() || !self.open.contains.is_empty()
     }
 
-    /// A message to send, if it is time.
-    pub fn poll_transmit(&mut self) -> Option<Transmit> {
+    /// A message to send, if it is time. `now` is what the ages in it are as of.
+    pub fn poll_transmit(&mut self, now: Now) -> Option<Transmit> {
         if self.is_root() || self.upstream.in_flight.is_some() {
             return None;
         }
         let (what, payload, to) = match self.held_transmit() {
             Some(held) => held,
-            None if self.upstream.ready && self.upstream.due => self.regular(self.now),
+            None if self.upstream.ready && self.upstream.due => self.regular(now),
             None => return None,
         };
         self.upstream.tokens += 1;
@@ -328,7 +329,6 @@ impl Node {
         if self.unloading {
             return;
         }
-        self.now = now;
         self.unloading = true;
         self.upstream.ready = true;
         self.seal(now);

@@ -243,8 +243,9 @@ impl<'a> Ranks<'a> {
     }
 
     fn transmit(&mut self, rank: usize) -> Result<()> {
+        let now = self.now();
         let node = &mut self.ranks[rank].node;
-        if let Some(transmit) = node.poll_transmit() {
+        if let Some(transmit) = node.poll_transmit(now) {
             node.sent_to(transmit.token, 0);
             let payload = Payload::Raw(&transmit.payload);
             let rpc = self.client.rpc(&self.topic, payload, flux::Node::Rank(0))?;

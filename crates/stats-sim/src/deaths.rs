@@ -1,0 +1,150 @@
+//! Brokers that die and modules that are killed: what they alone had is lost.
+
+use crate::faults::{Kind, Planned};
+use crate::ledger::{Id, Units};
+use crate::network::TIMEOUT_NS;
+use crate::queue::Event;
+use crate::world::{MS, Phase, World};
+
+/// A batch that is in doubt below a module that was killed, which had merged it and passed it on.
+#[derive(Debug)]
+pub(crate) struct PassedOn {
+    id: Id,
+    /// Where it went.
+    to: Vec<u32>,
+}
+
+impl World<'_> {
+    /// A broker dies with its subtree.
+    pub(crate) fn die(&mut self, top: u32, is_gone: bool, restart_in_ns: u64) {
+        let ranks = self.config.shape.within(top);
+        let batches: Vec<_> = ranks.iter().map(|&rank| self.carried_alone(rank)).collect();
+        let (mut lost, mut recent) = (Units::default(), Units::default());
+        let since_ns = self.now_ns.saturating_sub(self.window_ns(&ranks));
+        for (&rank, batches) in ranks.iter().zip(batches) {
+            self.report.deaths += u64::from(self.rank(rank).is_up);
+            self.online.remove(rank);
+            lost += self.ledger.die(rank, batches);
+            self.leave_nothing(rank);
+            let state = self.rank(rank);
+            (state.is_up, state.is_foreign) = (false, false);
+            for (at_ns, units) in std::mem::take(&mut state.recent) {
+                if at_ns >= since_ns {
+                    recent += units;
+                }
+            }
+        }
+        self.report.lost_allowed += recent;
+        self.rank(top).is_gone |= is_gone;
+        self.tell(top, || format!("its broker dies with {} below; lost are {lost}", ranks.len() - 1));
+        if !is_gone {
+            self.schedule(self.now_ns + restart_in_ns, Event::Restart(top));
+        }
+    }
+
+    /// The module ends without a word.
+    fn leave_nothing(&mut self, rank: u32) {
+        let now_ns = self.now_ns;
+        let state = self.rank(rank);
+        if state.module.is_some() {
+            state.last_alive_ns = now_ns;
+        }
+        (state.module, state.left, state.measured) = (None, None, None);
+        (state.flight, state.is_unloading) = (None, false);
+        (state.doomed, state.loses_next, state.dies_sending) = (None, None, None);
+        state.last_receiver = None;
+        state.saved.clear();
+    }
+
+    /// A planned crash: at once, or when the rank has sent its next message, which then takes long.
+    pub(crate) fn begin_crash(&mut self, number: u32) {
+        let Planned { rank, mut dice, .. } = self.plan[number as usize].clone();
+        if dice.chance(0.5) {
+            self.rank(rank).dies_sending = Some(number);
+        } else {
+            self.crash(number);
+        }
+    }
+
+    /// The module on one rank is killed. What was merged there and is in doubt below counts with its senders again.
+    ///
+    /// Nothing happens where what is lost would depend on what comes first: where a message that is still on its way has
+    /// such a batch in it as well, and where a rank that has to know such a batch is about to be unloaded itself.
+    pub(crate) fn crash(&mut self, number: u32) {
+        let Planned { rank, mut dice, .. } = self.plan[number as usize].clone();
+        let loaded = self.rank(rank).module.is_some() && !self.rank(rank).is_unloading;
+        let mut needed = self.config.shape.above(rank).chain([rank]);
+        if self.phase != Phase::Faults || !loaded || needed.any(|rank| self.is_needed(rank)) {
+            return;
+        }
+        let passed_on = self.passed_on(rank);
+        let again = self.counted_again(rank);
+        let is_steady = |&to: &u32| {
+            let state = &self.ranks[to as usize];
+            state.module.is_some() && !state.is_unloading && !state.is_foreign
+        };
+        let underway = self.ranks[rank as usize].underway > 0;
+        if underway && !again.is_empty() || !passed_on.iter().flat_map(|batch| &batch.to).all(is_steady) {
+            return;
+        }
+        let is_answered = |&(below, ..): &(u32, u64, Units)| {
+            self.ranks[below as usize].flight.as_ref().is_some_and(|flight| flight.is_answered)
+        };
+        if again.iter().any(is_answered) {
+            // Its sender is about to hear that it has custody no more.
+            return self.schedule(self.now_ns + MS, Event::Crash(number));
+        }
+        self.befalls(Kind::Crash, self.plan[number as usize].id());
+        self.passed_on.extend(passed_on);
+        let batches = if underway { self.carried_alone(rank) } else { Vec::new() };
+        let lost = self.ledger.die(rank, batches);
+        self.leave_nothing(rank);
+        for (below, generation, units) in again {
+            self.ledger.regain(generation, units);
+            self.account(below);
+        }
+        self.tell(rank, || format!("is killed; lost are {lost}, less what is in doubt below"));
+        let period_ns = self.config.period_ns();
+        let reload_ns =
+            if underway { TIMEOUT_NS + dice.below(2 * period_ns) } else { dice.between(50 * MS, period_ns) };
+        self.schedule(self.now_ns + reload_ns, Event::Load(rank));
+    }
+
+    /// What those below have more of, and since which clear, once a module is gone.
+    fn counted_again(&mut self, rank: u32) -> Vec<(u32, u64, Units)> {
+        let module = self.rank(rank).module.take();
+        let more = |below: u32| {
+            let (mut units, (generation, had)) = (self.effective(below), self.ledger.has(below));
+            units -= had;
+            (!units.is_zero()).then_some((below, generation, units))
+        };
+        let again = self.config.shape.within(rank).into_iter().skip(1).filter_map(more).collect();
+        self.rank(rank).module = module;
+        again
+    }
+
+    /// What is in doubt below a rank and has gone through it, but not to the root.
+    fn passed_on(&self, by: u32) -> Vec<PassedOn> {
+        let below = self.config.shape.within(by).into_iter().skip(1);
+        let carried = below.flat_map(|below| self.carried(below));
+        let passed_on = carried.filter_map(|(id, _)| {
+            let has = |&rank: &u32| self.ranks[rank as usize].body().is_some_and(|node| node.has_merged(id));
+            let to: Vec<u32> = self.config.shape.above(by).filter(has).collect();
+            (!to.is_empty() && !to.contains(&0)).then_some(PassedOn { id, to })
+        });
+        passed_on.collect()
+    }
+
+    /// Whether a rank alone can tell a batch as a repeat whose first receiver was killed: the root does not have it yet.
+    /// Where such a rank is unloaded, a batch may come by another road although it is in the rank's custody. The batch
+    /// that it is in is then refused and set aside, see `docs/custody.md`.
+    pub(crate) fn is_needed(&self, rank: u32) -> bool {
+        let root_has = |id| self.ranks[0].body().is_some_and(|root| root.has_merged(id));
+        let is_carried = |id| {
+            let mut below = self.config.shape.within(rank).into_iter().skip(1);
+            below.any(|below| self.carried(below).iter().any(|&(carried, _)| carried == id))
+        };
+        let mut passed_on = self.passed_on.iter().filter(|passed_on| passed_on.to.contains(&rank));
+        passed_on.any(|&PassedOn { id, .. }| !root_has(id) && is_carried(id))
+    }
+}
