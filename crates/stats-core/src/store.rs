@@ -111,15 +111,15 @@ impl Store {
         match id.kind() {
             Kind::Counter => {
                 let counted = taken(&mut self.counters, id);
-                to.into_iter().for_each(|to| self.resume(to, counted.total));
+                to.filter(|_| counted.present).into_iter().for_each(|to| self.resume(to, counted.total));
             }
             Kind::Timer => {
                 let timed = taken(&mut self.timers, id);
-                to.into_iter().for_each(|to| self.resume_timer(to, &timed.total));
+                to.filter(|_| timed.present).into_iter().for_each(|to| self.resume_timer(to, &timed.total));
             }
             Kind::Set => {
                 let set = taken(&mut self.sets, id);
-                to.into_iter().for_each(|to| self.insert_total(to, &set.total));
+                to.filter(|_| set.present).into_iter().for_each(|to| self.insert_total(to, &set.total));
             }
             Kind::Gauge => {}
         }

@@ -179,6 +179,22 @@ mod tests {
     }
 
     #[test]
+    fn a_rank_has_a_sum_of_its_own_only_of_what_it_had_itself() {
+        let mut node = node();
+        let own = node.declare(of_job("app.own", "1", Kind::Counter)).unwrap();
+        node.add(own, Amount::whole(3));
+        // As a rank below names it.
+        node.catalog.declare(of_job("app.other", "1", Kind::Counter)).unwrap();
+        pass(&mut node, 1, 20);
+        let sum =
+            |name: &str| node.find(&Key::new(name, &[(JOB_TAG, ENDED)], Kind::Counter, Unit::None).unwrap());
+        let of_rank =
+            |id| node.series(id, None, at(20), Whose::Own).map(|series| series.key.name().to_owned());
+        assert_eq!(sum("app.own").and_then(of_rank), Some("app.own".to_owned()));
+        assert_eq!((sum("app.other").is_some(), sum("app.other").and_then(of_rank)), (true, None));
+    }
+
+    #[test]
     fn a_gauge_of_a_job_ends_when_nobody_has_it_and_nothing_ends_that_is_held() {
         let mut node = node();
         let held = node.declare(of_job("app.held", "1", Kind::Counter)).unwrap();
