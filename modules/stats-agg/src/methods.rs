@@ -131,6 +131,7 @@ pub(crate) fn table() -> Vec<Method<StatsAgg>> {
         Method::request("merge", StatsAgg::merge),
         Method::request("stats-clear", StatsAgg::clear_request),
         Method::event("stats-clear", StatsAgg::clear_event),
+        Method::listen("heartbeat.pulse", StatsAgg::heartbeat),
         Method::request("config-reload", StatsAgg::config_reload),
     ]
 }
