@@ -9,11 +9,15 @@ use tests::{coverage, eventually, query, real, series};
 const LIMIT: Duration = Duration::from_secs(60);
 
 fn start(size: u32) -> Option<(Instance, String)> {
+    start_with(size, "collect=default")
+}
+
+fn start_with(size: u32, collect: &str) -> Option<(Instance, String)> {
     let backend = real()?;
     let Backend::Real(flux) = &backend else { return None };
     let flux = flux.to_string_lossy().into_owned();
     let instance = Instance::start(Options { size, ..Options::new(backend) }).unwrap();
-    instance.load(0..size, "stats-agg", &["period=500ms", "stall=2s"]).unwrap();
+    instance.load(0..size, "stats-agg", &["period=500ms", "stall=2s", collect]).unwrap();
     Some((instance, flux))
 }
 
@@ -100,11 +104,11 @@ fn a_service_under_constant_load_is_seen_by_its_cpu_time() {
     end(instance);
 }
 
-/// 6116, 6114, 3505: a module that does not read its messages, and is slow to answer.
+/// 6116, 6114, 3505, 7533: a module that does not read its messages, and is slow to answer.
 #[test]
 fn a_queue_that_grows_is_seen_with_the_module_that_does_not_read() {
-    let Some((instance, flux)) = start(3) else { return };
-    instance.load([1], "loadgen", &["spin=12s"]).unwrap();
+    let Some((instance, flux)) = start_with(3, "collect=default,stats:loadgen") else { return };
+    instance.load([1], "loadgen", &["spin=16s"]).unwrap();
     let waiting = 6;
     std::thread::scope(|scope| {
         for _ in 0..waiting {
@@ -128,6 +132,13 @@ fn a_queue_that_grows_is_seen_with_the_module_that_does_not_read() {
     });
     let queue = || sum(&instance, "modules.loadgen.sendq");
     eventually("an empty queue", LIMIT, queue, |queue| *queue == 0.0);
+    // It was asked once, and took as long to answer as it says it was away, but for what had passed before the question.
+    let replies = || series(&instance, "stats-agg.collect.stats.reply_s");
+    let found = eventually("its answer", LIMIT, replies, |replies| number(replies, "max") > 10.0);
+    let own = instance.rpc(1, "loadgen.stats-get", json!({})).unwrap();
+    assert!(number(&found, "max") <= number(&own, "spun_s") + 1.0, "{found} and {own}");
+    assert_eq!(number(&series(&instance, "stats-agg.collect.stats.late"), "total"), 1.0);
+    assert!(sum(&instance, "stats-agg.collect.stats.stretch") > 100.0, "it is spared now");
     instance.remove([1], "loadgen").unwrap();
     end(instance);
 }
