@@ -242,7 +242,7 @@ fn rubbish_is_counted_by_reason_and_shown_to_the_owner_alone(backend: Backend) {
     assert_eq!(total(&instance, "stats-agg.statsd.events_ignored"), 1.0);
     assert_eq!(total(&instance, "stats-agg.statsd.service_checks_ignored"), 1.0);
     let bad = listener(&instance, 0)["last_bad_line"].clone();
-    assert_eq!(bad, json!({ "reason": "format", "line": "evil\u{fffd}[2J" }));
+    assert_eq!(bad, json!({ "reason": "format", "expected": "NAME:VALUE|TYPE", "line": "evil\u{fffd}[2J" }));
     let guest = instance.rpc_as_guest(0, "stats-agg.query", json!({ "match": ["app.good"] })).unwrap();
     assert_eq!((&guest["series"][0]["total"], &guest["statsd"]), (&json!(1), &Value::Null));
     instance.remove([0], "stats-agg").unwrap();
@@ -338,7 +338,7 @@ fn a_job_finds_its_rank_s_socket_and_its_series_expire_after_it() {
     let script = section.split_once("```sh\n").unwrap().1.split_once("```").unwrap().0;
     let backend = Backend::Real(flux.clone());
     let instance = Instance::start(Options { size: 2, ..Options::new(backend) }).unwrap();
-    instance.load(0..2, "stats-agg", &["period=300ms", "ttl=3s", "statsd=unix:"]).unwrap();
+    instance.load(0..2, "stats-agg", &["period=300ms", "ttl=6s", "statsd=unix:"]).unwrap();
     let path = format!("export PATH={}:$PATH\n{script}", flux.parent().unwrap().display());
     let run = ["run", "-N2", "-n2", "sh", "-ec", &path];
     let said = instance.run(0, &flux.to_string_lossy(), &run).unwrap();

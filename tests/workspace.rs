@@ -10,7 +10,7 @@ fn layer(package: &str) -> Option<u32> {
         "flux-sys" => 0,
         "flux" => 1,
         "stats-core" | "stats-probe" => 2,
-        "flux-metrics" | "stats-ingest" | "stats-sim" => 3,
+        "flux-metrics" | "stats-collect" | "stats-ingest" | "stats-sim" => 3,
         "stats-agg" | "reactor-probe" | "stats-agg-loader" | "loadgen" | "flux-testbed" | "embedded-flux"
         | "flux-stats" | "flux-metrics-c" => 4,
         "tests" | "xtask" => 5,

@@ -3,8 +3,8 @@
 use clap::{Args, ValueEnum};
 use flux::{Client, Node, Payload};
 use serde_json::{Map, Value, json};
-use stats_core::{Metric, PUSH_METRICS_MAX, PUSH_VERSION, Pushed};
-use stats_ingest::{Change, Delta, HandOver, Limits, Shard};
+use stats_core::{Metric, PUSH_METRICS_MAX, PUSH_VERSION};
+use stats_ingest::{HandOver, Limits, Pushing, Shard};
 use std::io::{BufRead, BufReader};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
@@ -87,7 +87,7 @@ pub(crate) enum Error {
     Input(std::io::Error),
     #[error("{0} metrics were refused, the first: {1}")]
     Refused(u64, String),
-    #[error("{bad} of {lines} lines could not be read, {refused} were refused; the last bad one: {last}")]
+    #[error("{bad} of {lines} lines could not be read, {refused} were refused; {last}")]
     Lines { lines: u64, bad: u64, refused: u64, last: String },
 }
 
@@ -216,12 +216,11 @@ fn send_lines(input: impl BufRead + Send + 'static, sender: &mut impl Push) -> R
 /// What was handed over so far.
 #[derive(Default)]
 struct Adding {
-    /// By the shard's number.
-    keys: Vec<Option<stats_core::Key>>,
+    pushing: Pushing,
     lines: u64,
     bad: u64,
     refused: u64,
-    last_bad: String,
+    last: String,
 }
 
 impl Adding {
@@ -229,11 +228,14 @@ impl Adding {
         self.lines += hand_over.counts.lines;
         self.bad += hand_over.counts.bad.iter().sum::<u64>();
         self.refused += hand_over.refused.iter().map(|refused| refused.lines).sum::<u64>();
-        if let Some(bad) = hand_over.last_bad {
-            self.last_bad = format!("{:?} ({})", bad.text, bad.bad.name());
+        if let Some(refused) = hand_over.refused.last() {
+            self.last = format!("the last: {}: {}", refused.prefix, refused.refusal.text());
         }
-        let mut metrics: Vec<Value> =
-            hand_over.changes.into_iter().filter_map(|change| self.metric(change)).collect();
+        if let Some(bad) = hand_over.last_bad {
+            self.last = format!("the last: {:?}: expected {}", bad.text, bad.bad.expected());
+        }
+        let metrics = self.pushing.metrics(hand_over.changes);
+        let mut metrics: Vec<Value> = metrics.iter().map(Metric::to_json).collect();
         while !metrics.is_empty() {
             let rest = metrics.split_off(metrics.len().min(PUSH_METRICS_MAX));
             sender.push(metrics)?;
@@ -242,33 +244,11 @@ impl Adding {
         Ok(())
     }
 
-    fn metric(&mut self, change: Change) -> Option<Value> {
-        let number = change.number as usize;
-        if self.keys.len() <= number {
-            self.keys.resize_with(number + 1, || None);
-        }
-        if change.key.is_some() {
-            self.keys[number] = change.key;
-        }
-        let value = match change.delta {
-            Delta::Count(amount) => Pushed::Count(amount),
-            Delta::Gauge(amount) => Pushed::Set(amount),
-            Delta::Samples(samples) => Pushed::Samples(samples),
-            Delta::Members(members) => Pushed::Members(members),
-            Delta::Gone => {
-                self.keys[number] = None;
-                return None;
-            }
-        };
-        Some(Metric { key: self.keys[number].clone()?, value, ttl: None }.to_json())
-    }
-
     fn end(self) -> Result<String, Error> {
         if self.bad + self.refused == 0 {
             return Ok(String::new());
         }
-        let (lines, bad, refused) = (self.lines, self.bad, self.refused);
-        let last = if self.last_bad.is_empty() { "none".to_owned() } else { self.last_bad };
+        let (lines, bad, refused, last) = (self.lines, self.bad, self.refused, self.last);
         Err(Error::Lines { lines, bad, refused, last })
     }
 }
@@ -338,11 +318,18 @@ mod tests {
         assert_eq!(kept.0.iter().flatten().filter(|metric| metric["type"] == "timer").count(), 1);
         let error =
             send_lines("a:1|c\nnonsense\nmodules.x:1|c".as_bytes(), &mut kept).unwrap_err().to_string();
+        assert_eq!(
+            error,
+            "1 of 3 lines could not be read, 1 were refused; the last: \"nonsense\": expected NAME:VALUE|TYPE"
+        );
+        let error = send_lines("modules.x:1|c".as_bytes(), &mut kept).unwrap_err().to_string();
         assert!(
-            error.starts_with(
-                "1 of 3 lines could not be read, 1 were refused; the last bad one: \"nonsense\""
-            )
+            error.ends_with("the last: modules: names that begin like this are the service's own"),
+            "{error}"
         );
         assert_eq!(kept.0.last().unwrap()[0]["value"], 1);
+        // A histogram is one, and no timer.
+        send_lines("h:1.5|h".as_bytes(), &mut kept).unwrap();
+        assert_eq!(kept.0.last().unwrap()[0]["type"], "histogram");
     }
 }

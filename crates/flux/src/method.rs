@@ -80,6 +80,8 @@ impl<T> Copy for Call<T> {}
 /// One row of a module's table.
 pub struct Method<T: 'static> {
     pub(crate) name: &'static str,
+    /// The name is a whole topic, and not the second part of one of ours.
+    pub(crate) foreign: bool,
     pub(crate) role: Role,
     pub(crate) call: Call<T>,
 }
@@ -88,12 +90,17 @@ impl<T> Method<T> {
     /// Answers requests for `NAME.name`, where `NAME` is the name under which the module was loaded. A method of
     /// ours goes before Flux's own of the same name (`stats-get`, say).
     pub fn request(name: &'static str, call: fn(&mut T, &Scope<T>, &Request<'_>) -> Result<Answer>) -> Self {
-        Method { name, role: Role::Owner, call: Call::Request(call) }
+        Method { name, foreign: false, role: Role::Owner, call: Call::Request(call) }
     }
 
     /// Takes the event `NAME.name`; the module is subscribed to it.
     pub fn event(name: &'static str, call: fn(&mut T, &Scope<T>, &Event<'_>) -> Result<()>) -> Self {
-        Method { name, role: Role::Owner, call: Call::Event(call) }
+        Method { name, foreign: false, role: Role::Owner, call: Call::Event(call) }
+    }
+
+    /// Takes the event `topic`, which is somebody else's; the module is subscribed to it.
+    pub fn listen(topic: &'static str, call: fn(&mut T, &Scope<T>, &Event<'_>) -> Result<()>) -> Self {
+        Method { foreign: true, ..Method::event(topic, call) }
     }
 
     /// Lets others than the owner call it.

@@ -230,7 +230,10 @@ impl<T: 'static> Core<T> {
 
     fn register(self: &Rc<Self>, method: Method<T>) -> Result<Registered<T>> {
         let libflux = self.handle.libflux();
-        let topic = format!("{}.{}", self.name, method.name);
+        let topic = match method.foreign {
+            true => method.name.to_owned(),
+            false => format!("{}.{}", self.name, method.name),
+        };
         let typemask = match method.call {
             Call::Request(_) => flux_sys::FLUX_MSGTYPE_REQUEST,
             Call::Event(_) => {

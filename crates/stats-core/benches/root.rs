@@ -92,14 +92,15 @@ fn main() {
         let steps = Steps::list(&pair.root, Query::default(), Whose::Subtree);
         framed(&pair.root.frame(pair.now), &[whole(steps, &pair, &mut longest).into_text()])
     });
-    let tree = milliseconds(|| whole(Steps::tree(&pair.root), &pair, &mut longest).into_text());
+    let tree =
+        milliseconds(|| whole(Steps::tree(&pair.root, Query::default()), &pair, &mut longest).into_text());
     println!(
         "all of 10,000 series: {list:.1} ms as a list, {tree:.1} ms as a tree (target <= 20 ms: x {:.2} and x {:.2})",
         list / 20.0,
         tree / 20.0
     );
     let begun = Instant::now();
-    let steps = Steps::tree(&pair.root);
+    let steps = Steps::tree(&pair.root, Query::default());
     longest = longest.max(begun.elapsed().as_secs_f64() * 1e3);
     let steps = whole(steps, &pair, &mut longest);
     let begun = Instant::now();

@@ -7,7 +7,7 @@ use crate::amount::Amount;
 use crate::history::HISTORY_ERROR;
 use crate::members::Members;
 use crate::node::Node;
-use crate::query::Query;
+use crate::query::{Hidden, Query};
 use crate::schedule::Now;
 use crate::series::{Key, Kind, SeriesId, Unit};
 use crate::sketch::RELATIVE_ERROR;
@@ -255,7 +255,7 @@ impl Node {
     /// Those of them among `count` series of the catalog from number `from` on; and whether that was the last.
     pub(crate) fn look_for(&self, query: &Query, from: usize, count: usize) -> (Vec<SeriesId>, bool) {
         let some = self.catalog.part(from, count);
-        let found = some.filter(|(_, key)| query.matches(key.name())).map(|(id, _)| id).collect();
+        let found = some.filter(|(_, key)| query.selects(key)).map(|(id, _)| id).collect();
         (found, from.saturating_add(count) >= self.catalog.len())
     }
 
@@ -363,11 +363,18 @@ pub(crate) fn timer(samples: &Samples, unit: Unit, rate: f64) -> Values {
 }
 
 /// The series of another rank's answer, as text: the inside of a JSON list. Of an answer about the subtree of
-/// `subtree_of`, each says so (`rank`, and the `ranks` that are covered).
-pub fn series_text(mut answer: Value, subtree_of: Option<u32>) -> String {
+/// `subtree_of`, each says so (`rank`, and the `ranks` that are covered). Those that are `hidden` are left out.
+pub fn series_text(mut answer: Value, subtree_of: Option<u32>, hidden: Option<Hidden>) -> String {
     let Value::Array(series) = answer["series"].take() else { return String::new() };
     let mut text = String::new();
+    let is_hidden = |one: &Value| {
+        let mut tags = one["tags"].as_object().into_iter().flat_map(|tags| tags.keys().map(String::as_str));
+        hidden.is_some_and(|hidden| hidden(one["name"].as_str().unwrap_or_default(), &mut tags))
+    };
     for mut one in series {
+        if is_hidden(&one) {
+            continue;
+        }
         if let (Value::Object(one), Some(rank)) = (&mut one, subtree_of) {
             one.insert("rank".into(), rank.into());
             one.insert("ranks".into(), answer["ranks"]["covered"].clone());
@@ -417,9 +424,13 @@ mod tests {
     fn the_series_of_a_subtree_say_whose_they_are() {
         let part = json!({ "ranks": { "covered": "1,3-4" }, "series": [{ "name": "a" }, { "name": "b" }] });
         let list = |text: String| serde_json::from_str::<Value>(&format!("[{text}]")).unwrap();
-        assert_eq!(list(series_text(part.clone(), None)), json!([{ "name": "a" }, { "name": "b" }]));
+        assert_eq!(list(series_text(part.clone(), None, None)), json!([{ "name": "a" }, { "name": "b" }]));
         let of = |name: &str| json!({ "name": name, "rank": 1, "ranks": "1,3-4" });
-        assert_eq!(list(series_text(part, Some(1))), json!([of("a"), of("b")]));
-        assert_eq!(series_text(json!({ "series": 5 }), Some(1)), "");
+        assert_eq!(list(series_text(part.clone(), Some(1), None)), json!([of("a"), of("b")]));
+        assert_eq!(series_text(json!({ "series": 5 }), Some(1), None), "");
+        let hidden: Hidden = |name, tags| name == "a" || Iterator::any(&mut { tags }, |tag| tag == "jobid");
+        assert_eq!(list(series_text(part, None, Some(hidden))), json!([{ "name": "b" }]));
+        let tagged = json!({ "series": [{ "name": "c", "tags": { "jobid": "f1" } }] });
+        assert_eq!(series_text(tagged, None, Some(hidden)), "");
     }
 }

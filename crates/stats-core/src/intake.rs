@@ -11,6 +11,7 @@ use crate::push::{Metric, Push, Pushed, Refusal, name_of};
 use crate::schedule::{Now, nanos};
 use crate::series::{GUESTS, Key, Kind, PREFIX_TAG, SeriesId, TAGS_MAX, Unit};
 use crate::wire::{DecodeError, Reader, Writer, list};
+pub use pushers::{GUEST_BYTES_MAX, GUEST_PUSHES_MAX};
 use pushers::{Guests, Handles};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, HashMap};

@@ -2,6 +2,7 @@
 
 use crate::glob::Glob;
 use crate::idset::IdSet;
+use crate::series::Key;
 use crate::shown::{short, shown};
 use serde_json::Value;
 
@@ -22,6 +23,9 @@ pub enum By {
     Subtree,
 }
 
+/// Whether a series is kept from who asks, by its name and the keys of its tags.
+pub type Hidden = fn(&str, &mut dyn Iterator<Item = &str>) -> bool;
+
 /// Which series are asked for, and how.
 #[derive(Debug, Clone, Default)]
 pub struct Query {
@@ -31,6 +35,7 @@ pub struct Query {
     ranks: Option<IdSet>,
     since_ns: Option<u64>,
     stream: bool,
+    hidden: Option<Hidden>,
 }
 
 /// A question that makes no sense.
@@ -108,9 +113,25 @@ impl Query {
         self.stream
     }
 
+    /// Keeps some series from who asks, whatever the question.
+    pub fn hide(&mut self, hidden: Option<Hidden>) {
+        self.hidden = hidden;
+    }
+
+    /// What is kept from who asks.
+    pub fn hidden(&self) -> Option<Hidden> {
+        self.hidden
+    }
+
     /// Whether a series of this name is asked for.
     pub fn matches(&self, name: &str) -> bool {
         self.patterns.is_empty() || self.patterns.iter().any(|glob| glob.matches(name))
+    }
+
+    /// Whether a series is asked for, and not kept from who asks.
+    pub(crate) fn selects(&self, key: &Key) -> bool {
+        let mut tags = key.tags().iter().map(|(tag, _)| tag.as_str());
+        self.matches(key.name()) && !self.hidden.is_some_and(|hidden| hidden(key.name(), &mut tags))
     }
 }
 

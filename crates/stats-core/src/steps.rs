@@ -11,8 +11,9 @@ use serde_json::{Map, Value};
 /// starts it anew, and so does the end of a series.
 #[derive(Debug)]
 pub struct Steps {
-    /// What is wanted; `None`: the whole tree.
-    query: Option<(Query, Whose)>,
+    query: Query,
+    /// Whose series, as a list; `None`: a tree.
+    whose: Option<Whose>,
     /// How many series of the catalog have been looked at; `None`: all, and what is selected is in order.
     looked: Option<usize>,
     selected: Vec<SeriesId>,
@@ -27,17 +28,18 @@ pub struct Steps {
 impl Steps {
     /// A list of series.
     pub fn list(node: &Node, query: Query, whose: Whose) -> Self {
-        Self::new(node, Some((query, whose)))
+        Self::new(node, query, Some(whose))
     }
 
-    /// The tree, as [`Node::tree`] has it.
-    pub fn tree(node: &Node) -> Self {
-        Self::new(node, None)
+    /// The tree, as [`Node::tree`] has it, of the series that are asked for.
+    pub fn tree(node: &Node, query: Query) -> Self {
+        Self::new(node, query, None)
     }
 
-    fn new(node: &Node, query: Option<(Query, Whose)>) -> Self {
+    fn new(node: &Node, query: Query, whose: Option<Whose>) -> Self {
         Steps {
             query,
+            whose,
             looked: Some(0),
             selected: Vec::new(),
             done: 0,
@@ -51,9 +53,7 @@ impl Steps {
     /// Looks for what is wanted among `count` more series. True: all have been looked at.
     fn look(&mut self, node: &Node, count: usize) -> bool {
         let Some(from) = self.looked else { return true };
-        let all = Query::default();
-        let query = self.query.as_ref().map_or(&all, |(query, _)| query);
-        let (found, last) = node.look_for(query, from, count);
+        let (found, last) = node.look_for(&self.query, from, count);
         self.selected.extend(found);
         self.looked = (!last).then_some(from.saturating_add(count));
         if last {
@@ -65,16 +65,16 @@ impl Steps {
     /// Goes on by about `series` series. True: it is whole.
     pub fn go_on(&mut self, node: &Node, now: Now, series: usize) -> bool {
         if (node.generation(), node.catalog.removals()) != (self.generation, self.removals) {
-            *self = Self::new(node, self.query.take());
+            *self = Self::new(node, std::mem::take(&mut self.query), self.whose);
         }
         if !self.look(node, series) {
             return false;
         }
         let end = self.done.saturating_add(series).min(self.selected.len());
-        match &self.query {
-            Some((query, whose)) => {
+        match self.whose {
+            Some(whose) => {
                 for &id in self.selected.get(self.done..end).unwrap_or_default() {
-                    let series = node.series(id, query.since_ns(), now, *whose);
+                    let series = node.series(id, self.query.since_ns(), now, whose);
                     let text = series.and_then(|series| serde_json::to_string(&series).ok());
                     join(&mut self.list, &text.unwrap_or_default());
                 }
@@ -88,7 +88,7 @@ impl Steps {
             }
         }
         let whole = self.done >= self.selected.len();
-        if whole && self.query.is_none() {
+        if whole && self.whose.is_none() {
             node.add_ranks(&mut self.tree, now);
         }
         whole
@@ -106,7 +106,7 @@ impl Steps {
 
     /// The series, as the inside of a JSON list; of a tree, the tree as a JSON object.
     pub fn into_text(self) -> String {
-        if self.query.is_some() { self.list } else { Value::Object(self.tree).to_string() }
+        if self.whose.is_some() { self.list } else { Value::Object(self.tree).to_string() }
     }
 }
 

@@ -22,6 +22,8 @@ pub(crate) struct Counted {
     pub(crate) ring: Option<Ring>,
     /// See [`Store::active_s`].
     active_s: u32,
+    /// It is one of this store's series, and not only a place among them.
+    present: bool,
 }
 
 /// A timer's total and its last period.
@@ -34,6 +36,7 @@ pub(crate) struct Timed {
     slot: (u64, Amount),
     pub(crate) rings: [Option<Ring>; 2],
     active_s: u32,
+    present: bool,
 }
 
 /// A set's members.
@@ -41,6 +44,7 @@ pub(crate) struct Timed {
 struct Gathered {
     total: Members,
     active_s: u32,
+    present: bool,
 }
 
 /// Totals by series, what they gained in the last period, and in recent ones.
@@ -76,15 +80,16 @@ impl Store {
     }
 
     pub(crate) fn counter(&self, id: SeriesId) -> Option<&Counted> {
-        self.counters.get(id.position()).filter(|_| id.kind() == Kind::Counter)
+        self.counters.get(id.position()).filter(|counted| id.kind() == Kind::Counter && counted.present)
     }
 
     pub(crate) fn timer(&self, id: SeriesId) -> Option<&Timed> {
-        self.timers.get(id.position()).filter(|_| id.kind() == Kind::Timer)
+        self.timers.get(id.position()).filter(|timed| id.kind() == Kind::Timer && timed.present)
     }
 
     pub(crate) fn set(&self, id: SeriesId) -> Option<&Members> {
-        self.sets.get(id.position()).filter(|_| id.kind() == Kind::Set).map(|set| &set.total)
+        let set = self.sets.get(id.position()).filter(|set| id.kind() == Kind::Set && set.present);
+        set.map(|set| &set.total)
     }
 
     /// When the period began in which a flow last gained something, in seconds; 0: it never did.
@@ -106,16 +111,26 @@ impl Store {
         match id.kind() {
             Kind::Counter => {
                 let counted = taken(&mut self.counters, id);
-                to.into_iter().for_each(|to| self.resume(to, counted.total));
+                to.filter(|_| counted.present).into_iter().for_each(|to| self.resume(to, counted.total));
             }
             Kind::Timer => {
                 let timed = taken(&mut self.timers, id);
-                to.into_iter().for_each(|to| self.resume_timer(to, &timed.total));
+                to.filter(|_| timed.present).into_iter().for_each(|to| self.resume_timer(to, &timed.total));
             }
             Kind::Set => {
                 let set = taken(&mut self.sets, id);
-                to.into_iter().for_each(|to| at(&mut self.sets, to).total.merge(&set.total));
+                to.filter(|_| set.present).into_iter().for_each(|to| self.insert_total(to, &set.total));
             }
+            Kind::Gauge => {}
+        }
+    }
+
+    /// Has a series, of which nothing need have been gained. Gauges are not kept here.
+    pub(crate) fn declare(&mut self, id: SeriesId) {
+        match id.kind() {
+            Kind::Counter => at(&mut self.counters, id).present = true,
+            Kind::Timer => at(&mut self.timers, id).present = true,
+            Kind::Set => at(&mut self.sets, id).present = true,
             Kind::Gauge => {}
         }
     }
@@ -123,15 +138,25 @@ impl Store {
     /// Goes on from a total of an earlier load.
     pub(crate) fn resume(&mut self, id: SeriesId, amount: Amount) {
         let counted = at(&mut self.counters, id);
+        counted.present = true;
         counted.total = counted.total.plus(amount);
     }
 
     pub(crate) fn resume_timer(&mut self, id: SeriesId, samples: &Samples) {
-        at(&mut self.timers, id).total.merge(samples);
+        let timed = at(&mut self.timers, id);
+        timed.present = true;
+        timed.total.merge(samples);
+    }
+
+    fn insert_total(&mut self, id: SeriesId, members: &Members) {
+        let set = at(&mut self.sets, id);
+        set.present = true;
+        set.total.merge(members);
     }
 
     pub(crate) fn count(&mut self, id: SeriesId, gain: Gain) {
         let counted = at(&mut self.counters, id);
+        counted.present = true;
         counted.total = counted.total.plus(gain.amount);
         counted.gained = counted.gained.plus(gain.amount);
         counted.gained_peak.merge(gain.peak);
@@ -140,6 +165,7 @@ impl Store {
 
     pub(crate) fn observe(&mut self, id: SeriesId, samples: &Samples) {
         let timed = at(&mut self.timers, id);
+        timed.present = true;
         timed.total.merge(samples);
         let sum = Amount::whole(i128::try_from(samples.sum()).unwrap_or(i128::MAX));
         timed.gained = (timed.gained.0.saturating_add(samples.count()), timed.gained.1.plus(sum));
@@ -147,15 +173,14 @@ impl Store {
     }
 
     pub(crate) fn insert(&mut self, id: SeriesId, members: &Members) {
-        let set = at(&mut self.sets, id);
-        set.total.merge(members);
-        set.active_s = self.since_s;
+        self.insert_total(id, members);
+        at(&mut self.sets, id).active_s = self.since_s;
     }
 
     /// Whether the member was new.
     pub(crate) fn insert_member(&mut self, id: SeriesId, member: &str) -> bool {
         let set = at(&mut self.sets, id);
-        set.active_s = self.since_s;
+        (set.active_s, set.present) = (self.since_s, true);
         set.total.insert(member)
     }
 
@@ -198,10 +223,12 @@ impl Store {
 
     /// Zero, for every series, with no history: a cleared series is still there.
     pub(crate) fn clear(&mut self) {
-        self.counters
-            .iter_mut()
-            .for_each(|one| *one = Counted { active_s: one.active_s, ..Counted::default() });
-        self.timers.iter_mut().for_each(|one| *one = Timed { active_s: one.active_s, ..Timed::default() });
+        self.counters.iter_mut().for_each(|one| {
+            *one = Counted { active_s: one.active_s, present: one.present, ..Counted::default() }
+        });
+        self.timers.iter_mut().for_each(|one| {
+            *one = Timed { active_s: one.active_s, present: one.present, ..Timed::default() }
+        });
         self.sets.iter_mut().for_each(|one| one.total = Members::default());
         self.timeline.clear();
     }

@@ -271,6 +271,32 @@ fn any_push_is_taken_or_refused_in_bounded_memory() {
 }
 
 #[test]
+fn any_name_and_tags_are_a_series_or_refused() {
+    let _alone = alone();
+    bolero::check!()
+        .with_test_time(Duration::from_secs(1))
+        .with_type::<(Vec<u8>, Vec<(u8, String)>)>()
+        .for_each(|(bytes, tags)| {
+            // Mostly what names are made of.
+            let name: String =
+                bytes.iter().map(|&byte| char::from(b"ab.-_9./ ;"[usize::from(byte) % 10])).collect();
+            let keys: Vec<String> = tags.iter().map(|(key, _)| format!("k{key}")).collect();
+            let tags: Vec<(&str, &str)> =
+                keys.iter().map(String::as_str).zip(tags.iter().map(|(_, value)| value.as_str())).collect();
+            let made = bounded(&bytes.repeat(2), || Key::new(&name, &tags, Kind::Counter, Unit::None));
+            let Ok(key) = made else { return };
+            assert_eq!(key.name(), name);
+            assert!(key.tags().windows(2).all(|pair| pair[0].0 < pair[1].0));
+            let mut node = Node::new(config(1, 1), at(0));
+            let id = node.declare(key.clone()).unwrap();
+            assert_eq!(node.find(&key), Some(id));
+            // What can be a series can be left and taken up.
+            let again = Node::restore(config(1, 1), at(0), &node.save()).unwrap();
+            assert!(again.find(&key).is_some());
+        });
+}
+
+#[test]
 fn any_saved_intake_is_taken_up_or_refused() {
     let _alone = alone();
     let (mut node, mut intake) = (Node::new(config(1, 1), at(0)), Intake::new(Duration::from_secs(1)));

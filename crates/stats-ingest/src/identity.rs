@@ -29,6 +29,17 @@ impl Refusal {
             Refusal::Catalog => "catalog",
         }
     }
+
+    /// In words.
+    pub fn text(self) -> &'static str {
+        match self {
+            Refusal::Reserved => "names that begin like this are the service's own",
+            Refusal::Name => "the name is longer than 200 bytes",
+            Refusal::Tags => "there are too many tags, or one is longer than 200 bytes",
+            Refusal::Series => "its source has as many series as there is room for",
+            Refusal::Catalog => "this rank has as many series as it keeps (max-series)",
+        }
+    }
 }
 
 /// Why a line is not counted.

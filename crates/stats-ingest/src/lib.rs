@@ -3,7 +3,7 @@
 //!
 //! It is not a statsd server: it has no timer, sends nothing and knows nothing of ranks or trees. A [`Listener`] owns
 //! sockets and a thread; a [`Shard`] is what the thread adds lines up in; a [`Recorder`] puts what it hands over into a
-//! node, with what is worth knowing about the listener itself (`stats-agg.statsd.*`).
+//! node, with what is worth knowing about the listener itself (`stats-agg.statsd.*`), and [`Pushing`] into pushes.
 //!
 //! ```
 //! use stats_core::{Node, NodeConfig, Now, Query};
@@ -29,6 +29,7 @@ mod identity;
 mod line;
 mod listener;
 mod number;
+mod pushing;
 mod receive;
 mod recorder;
 mod shard;
@@ -45,6 +46,7 @@ pub use counts::{BadLine, Counts, Refused};
 pub use identity::Refusal;
 pub use line::{Bad, Form, Line, Metric, Value};
 pub use listener::Listener;
+pub use pushing::Pushing;
 pub use recorder::Recorder;
 pub use shard::{Change, Delta, HandOver, Limits, Shard};
 pub use socket::{Address, OpenError, ParseAddressError};

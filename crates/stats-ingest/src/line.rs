@@ -69,6 +69,22 @@ impl Bad {
             Bad::Utf8 => "utf8",
         }
     }
+
+    /// What a line should have had instead.
+    pub fn expected(self) -> &'static str {
+        match self {
+            Bad::Format => "NAME:VALUE|TYPE",
+            Bad::Name => "a name with no empty part between dots",
+            Bad::Value => "a finite decimal number",
+            Bad::Negative => "a number from 0",
+            Bad::Range => "a number of at most 20 digits",
+            Bad::Type => "one of the types c, g, ms, h, d, s and C",
+            Bad::Rate => "a sample rate above 0 and at most 1",
+            Bad::Tags => "tags once, in one style, without control characters",
+            Bad::Section => "|@RATE, |#TAGS, |TSECONDS or |KEY:VALUE after the type",
+            Bad::Utf8 => "UTF-8",
+        }
+    }
 }
 
 /// What a type makes of values.

@@ -5,8 +5,8 @@
 //! --engine libfuzzer` (cargo-bolero, a nightly compiler) searches by coverage.
 
 use peak_alloc::PeakAlloc;
-use stats_core::{Amount, Node, NodeConfig, Now, Query};
-use stats_ingest::{Delta, HandOver, Limits, Line, Recorder, Shard};
+use stats_core::{Amount, Metric, Node, NodeConfig, Now, Pushed, Query};
+use stats_ingest::{Delta, HandOver, Limits, Line, Pushing, Recorder, Shard};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -111,6 +111,28 @@ fn any_line_is_read_or_refused_and_reads_the_same_twice() {
                 metric.for_each(|_, _| values += 1);
                 assert!((1..=line.len()).contains(&values), "{values}");
                 assert!(!metric.name.is_empty() && !metric.name.contains(&b':'));
+            }
+        }
+    });
+}
+
+/// What `flux stats send -` makes of its standard input.
+#[test]
+fn any_lines_that_are_sent_on_are_metrics_that_a_module_takes() {
+    let _alone = alone();
+    let (mut shard, mut pushing) = (shard(), Pushing::default());
+    let mut now_s = 0;
+    bolero::check!().with_test_time(Duration::from_secs(1)).with_type::<Changes>().for_each(|changes| {
+        now_s += 1;
+        shard.set_time(now_s);
+        datagram(changes).split(|&byte| byte == b'\n').for_each(|line| shard.receive(line));
+        for metric in pushing.metrics(shard.hand_over().changes) {
+            let text = metric.to_json().to_string();
+            let read = Metric::parse(serde_json::from_str(&text).unwrap())
+                .unwrap_or_else(|why| panic!("{text}: {why}"));
+            assert_eq!(read.key, metric.key);
+            if let Pushed::Samples(_) | Pushed::Members(_) = metric.value {
+                assert_eq!(read.value, metric.value);
             }
         }
     });

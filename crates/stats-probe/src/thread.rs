@@ -268,3 +268,38 @@ impl Turns {
         to.estimated.add(wall_ns);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    /// A process's slots are looked for, are not there, and are there a moment later, before its thread is looked at.
+    #[test]
+    fn turns_between_the_search_for_slots_and_the_look_are_told_by_the_slot_and_not_by_an_estimate() {
+        let scale = Scale::calibrate(false, Duration::ZERO);
+        // SAFETY: no preconditions.
+        let files = ThreadFiles::open(std::process::id(), unsafe { libc::gettid() }).unwrap();
+        let asked = scale.now();
+        let mut thread = Thread::new(files, true, asked, crate::clock::monotonic_ns()).unwrap();
+        let slot = Slot::boxed();
+        slot.become_known(1, asked + 100);
+        slot.work_to_blocked(asked + 300);
+        slot.blocked_to_work(asked + 1_000_300);
+        slot.any_work_to_sleep(asked + 1_000_400, scale.per_tick());
+        std::thread::sleep(Duration::from_millis(2));
+        let mut totals = Totals { blocked_known: true, ..Totals::default() };
+        let look = |thread: &mut Thread, slot, asked, totals: &mut Totals| {
+            let stat = thread.read_stat();
+            assert!(thread.look(slot, 1, stat, asked, &scale, totals));
+        };
+        look(&mut thread, None, asked, &mut totals);
+        assert_eq!((totals.blocked.get(), totals.estimated.get()), (0, 0));
+        thread.take_slot(0);
+        look(&mut thread, Some(&*slot), scale.now(), &mut totals);
+        assert_eq!((totals.blocked.get(), totals.estimated.get()), (1_000_000, 100));
+        // Its work, and whatever the estimate takes for work of the hundred before.
+        assert!((300..=400).contains(&totals.work.get()), "{totals:?}");
+        assert_eq!(thread.state, State::Sleeping);
+    }
+}

@@ -8,6 +8,7 @@
 //! | `every=` | one in so many wakeups makes that RPC | 1 |
 //! | `holder=` | the service that answers that RPC: this module, loaded a second time under that name | `holder` |
 //! | `push=` | in each wakeup, add so much to the counter `loadgen.pushed`, and record a sample in `loadgen.beat_s` | 0 |
+//! | `fds=` | so many descriptors held open, until the module ends | 0 |
 //! | `spin=` | once, in a wakeup right after the load, work for so long (FSD) | 0 |
 //!
 //! `NAME.stats-get` says what it did, by its own clock: `{"wakeups":…,"busy_s":…,"spun_s":…,"calls":…,"blocked_s":…,
@@ -31,6 +32,7 @@ use flux::{
 use flux_metrics::{Counter, Metrics, Timer};
 use serde_json::json;
 use std::collections::HashMap;
+use std::fs::File;
 use std::time::{Duration, Instant};
 
 /// The fastest timer that is asked for: beyond it a wakeup costs more than the time between two.
@@ -43,6 +45,8 @@ const FLUSH_TIMEOUT: Duration = Duration::from_secs(2);
 const TURNS_MAX: usize = 10_000;
 /// Time on a processor, time waiting for one, and how often it got one, of the thread that reads it.
 const SCHEDSTAT: &str = "/proc/thread-self/schedstat";
+/// Descriptors that are held at most.
+const FDS_MAX: u32 = 10_000;
 /// What the holder may add to `block` before the wait is given up.
 const HOLDER_SLACK: Duration = Duration::from_secs(5);
 
@@ -55,6 +59,7 @@ struct Plan {
     holder: String,
     spin: Duration,
     push: u32,
+    fds: u32,
 }
 
 impl Plan {
@@ -62,7 +67,7 @@ impl Plan {
         let zero = Duration::ZERO;
         let holder = "holder".into();
         let mut plan =
-            Plan { interval: None, busy: zero, block: zero, every: 1, holder, spin: zero, push: 0 };
+            Plan { interval: None, busy: zero, block: zero, every: 1, holder, spin: zero, push: 0, fds: 0 };
         for argument in arguments {
             let (key, value) = argument.split_once('=').unwrap_or((argument, ""));
             match key {
@@ -71,10 +76,12 @@ impl Plan {
                 "block" => plan.block = parse_duration(key, value)?,
                 "holder" if !value.is_empty() => plan.holder = value.to_owned(),
                 "spin" => plan.spin = parse_duration(key, value)?,
-                "push" => plan.push = count(key, value)?,
-                "every" => plan.every = count(key, value)?.max(1).into(),
+                "push" => plan.push = count(key, value, u32::MAX)?,
+                "every" => plan.every = count(key, value, u32::MAX)?.max(1).into(),
+                "fds" => plan.fds = count(key, value, FDS_MAX)?,
                 _ => {
-                    let allowed = "rate=N, busy=TIME, block=TIME, every=N, holder=SERVICE, spin=TIME, push=N";
+                    let allowed =
+                        "rate=N, busy=TIME, block=TIME, every=N, holder=SERVICE, spin=TIME, push=N, fds=N";
                     return Err(Error::invalid(format!("{argument}: unknown argument; allowed: {allowed}")));
                 }
             }
@@ -91,9 +98,9 @@ fn interval(value: &str) -> Result<Option<Duration>, Error> {
     }
 }
 
-fn count(key: &str, value: &str) -> Result<u32, Error> {
-    let bad = || Error::invalid(format!("{key}={value}: expected a whole number, 0 to {}", u32::MAX));
-    value.parse().map_err(|_| bad())
+fn count(key: &str, value: &str, max: u32) -> Result<u32, Error> {
+    let number = value.parse().ok().filter(|number| *number <= max);
+    number.ok_or_else(|| Error::invalid(format!("{key}={value}: expected a whole number, 0 to {max}")))
 }
 
 #[derive(Default)]
@@ -137,6 +144,7 @@ struct Loadgen {
     loaded: Instant,
     done: Done,
     pushes: Option<Pushes>,
+    _files: Vec<File>,
     beat: Option<Watcher>,
     _spin: Option<Watcher>,
     /// Requests being held, by number, with the timer that will answer each.
@@ -282,8 +290,14 @@ impl Module for Loadgen {
         });
         let spin = spin.transpose()?;
         let pushes = (plan.push > 0).then(|| Pushes::new(scope)).transpose()?;
+        let open = |_| File::open("/dev/null");
+        let files = (0..plan.fds).map(open).collect::<Result<_, _>>();
+        let files = files.map_err(|error| {
+            let errnum = error.raw_os_error().unwrap_or(libc::EIO);
+            Error::new(errnum, format!("fds={}: opening /dev/null: {error}", plan.fds))
+        })?;
         let (loaded, done, held) = (Instant::now(), Done::default(), HashMap::new());
-        Ok(Loadgen { plan, loaded, done, pushes, beat, _spin: spin, held, holds: 0 })
+        Ok(Loadgen { plan, loaded, done, pushes, _files: files, beat, _spin: spin, held, holds: 0 })
     }
 
     fn methods() -> Vec<Method<Self>> {
@@ -309,11 +323,13 @@ mod tests {
 
     #[test]
     fn a_plan_is_what_its_arguments_say() {
-        let words = ["rate=100", "busy=2ms", "block=1ms", "every=5", "holder=h2", "spin=3s", "push=7"];
+        let words =
+            ["rate=100", "busy=2ms", "block=1ms", "every=5", "holder=h2", "spin=3s", "push=7", "fds=9"];
         let plan = parse(&words).unwrap();
         let ms = Duration::from_millis;
         let (interval, holder) = (Some(ms(10)), "h2".into());
-        let wanted = Plan { interval, busy: ms(2), block: ms(1), every: 5, holder, spin: ms(3000), push: 7 };
+        let wanted =
+            Plan { interval, busy: ms(2), block: ms(1), every: 5, holder, spin: ms(3000), push: 7, fds: 9 };
         assert_eq!(plan, wanted);
     }
 
@@ -324,6 +340,7 @@ mod tests {
             ("rate=-1", "rate=-1: expected"),
             ("rate=NaN", "rate=NaN: expected"),
             ("push=-1", "push=-1: expected a whole number"),
+            ("fds=10001", "fds=10001: expected a whole number, 0 to 10000"),
             ("every=x", "every=x: expected a whole number"),
             ("busy=fast", "busy=fast: expected a duration"),
             ("nonsense=1", "nonsense=1: unknown argument; allowed: rate=N"),

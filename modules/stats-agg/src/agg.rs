@@ -1,6 +1,7 @@
 //! The module: what it holds, and its life.
 
 use crate::ancestors::Ancestors;
+use crate::collect::{Collect, place};
 use crate::config::{Config, ProbeMode};
 use crate::custody::{CustodyFile, Left};
 use crate::left::{joined, split};
@@ -12,6 +13,7 @@ use crate::stall::Notice;
 use crate::statsd::Statsd;
 use flux::{Error, Level, Method, Module, Node as To, Payload, PendingRpc, Scope, Watcher};
 use serde_json::Value;
+use stats_collect::Collectors;
 use stats_core::{DecodeError, Intake, Node, NodeConfig, Now};
 use stats_probe::{Mode, Options, Probe, thread_cpu_ns};
 use std::collections::HashMap;
@@ -32,6 +34,7 @@ pub(crate) struct StatsAgg {
     pub(crate) ancestors: Ancestors,
     pub(crate) measure: Measure,
     pub(crate) statsd: Statsd,
+    pub(crate) collect: Collect,
     custody: Option<CustodyFile>,
     own_reactor: Option<OwnReactor>,
     started: Instant,
@@ -50,6 +53,8 @@ pub(crate) struct StatsAgg {
     pub(crate) slicer: Option<Watcher>,
     /// This thread's CPU time at the end of the last period, and when that was.
     busy_before: (u64, u64),
+    /// What of it went into measuring and collecting since then, which children have no part in.
+    own_busy_ns: u64,
 }
 
 impl StatsAgg {
@@ -83,20 +88,35 @@ impl StatsAgg {
             self.node.tick(self.now());
             self.transmit(scope);
             self.ask_around(scope);
+            self.collect(scope);
             self.feed_streams(scope);
         }
         self.schedule(scope);
     }
 
-    /// Tells the node what share of a core this thread took, of which most is its children's doing.
+    /// Tells the node what share of a core its children cost this thread.
     fn note_busy(&mut self) {
         let (now, busy_ns) = (self.now(), thread_cpu_ns());
         let (busy_before, before) = std::mem::replace(&mut self.busy_before, (busy_ns, now.mono_ns));
-        self.node.note_busy(busy_ns.saturating_sub(busy_before), now.mono_ns.saturating_sub(before), now);
+        let busy_ns =
+            busy_ns.saturating_sub(busy_before).saturating_sub(std::mem::take(&mut self.own_busy_ns));
+        self.node.note_busy(busy_ns, now.mono_ns.saturating_sub(before), now);
+    }
+
+    /// Does what children have no part in.
+    pub(crate) fn on_own_account<R>(&mut self, work: impl FnOnce(&mut Self) -> R) -> R {
+        let before_ns = thread_cpu_ns();
+        let result = work(self);
+        self.own_busy_ns = self.own_busy_ns.saturating_add(thread_cpu_ns().saturating_sub(before_ns));
+        result
     }
 
     /// Records what was measured since the last time.
     pub(crate) fn record(&mut self, scope: &Scope<Self>) {
+        self.on_own_account(|agg| agg.measure_all(scope));
+    }
+
+    fn measure_all(&mut self, scope: &Scope<Self>) {
         let (panics, streams) = (scope.panics(), self.questions.open_streams());
         if let Some(own) = &mut self.own_reactor {
             own.record(&mut self.node);
@@ -106,6 +126,7 @@ impl StatsAgg {
             log_stall(scope, notice);
         }
         self.statsd.record(scope, &mut self.node);
+        self.look();
     }
 
     /// Takes a configuration that has been checked. An error changes nothing.
@@ -125,6 +146,8 @@ impl StatsAgg {
         }
         self.node.reconfigure(config.period, config.max_series, self.now());
         self.intake.set_limits(config.ttl, config.max_tags);
+        let now_ns = self.now().mono_ns;
+        self.collect.collectors.choose(&mut self.node, config.collect.clone(), now_ns);
         self.node.set_ttl(config.ttl);
         self.node.set_guest_series(config.guest_series);
         if config.history != self.config.history {
@@ -228,7 +251,7 @@ fn attribute_number(scope: &Scope<StatsAgg>, name: &str) -> Option<u32> {
 }
 
 /// This broker's place in the tree, or what to assume when an attribute is missing: that it is as deep as any.
-fn place(scope: &Scope<StatsAgg>) -> (u32, u32) {
+fn level(scope: &Scope<StatsAgg>) -> (u32, u32) {
     let max_level = attribute_number(scope, "tbon.maxlevel").unwrap_or(1);
     (attribute_number(scope, "tbon.level").unwrap_or(max_level), max_level)
 }
@@ -259,7 +282,7 @@ impl Module for StatsAgg {
         Config::new(&Value::Null, arguments)?;
         let config = Config::new(&instance_configuration(scope), arguments)?;
         let (rank, size) = (scope.rank()?, scope.size()?);
-        let (level, max_level) = place(scope);
+        let (level, max_level) = level(scope);
         let epoch =
             getrandom::u64().map_err(|error| Error::new(libc::EIO, format!("no random epoch: {error}")))?;
         let (period, max_series) = (config.period, config.max_series);
@@ -292,10 +315,12 @@ impl Module for StatsAgg {
         let mut intake = remembered.unwrap_or_else(|| Intake::new(config.ttl));
         intake.set_limits(config.ttl, config.max_tags);
 
+        let place = place(scope, rank, size, broker_pid(scope));
         let mut agg = StatsAgg {
             own_reactor: own_reactor(scope),
             measure: Measure::new(start_probe(scope, config.probe)),
             statsd: Statsd::default(),
+            collect: Collect::new(Collectors::new(place, config.collect.clone())),
             config,
             arguments: arguments.to_vec(),
             node,
@@ -312,6 +337,7 @@ impl Module for StatsAgg {
             questions: Questions::default(),
             slicer: None,
             busy_before: (thread_cpu_ns(), 0),
+            own_busy_ns: 0,
         };
         agg.node.set_history(agg.config.history);
         agg.node.set_ttl(agg.config.ttl);
@@ -326,6 +352,7 @@ impl Module for StatsAgg {
         agg.explore_parent(scope);
         agg.ask_around(scope);
         agg.ask_for_modules(scope);
+        agg.collect(scope);
         Ok(agg)
     }
 

@@ -2,6 +2,7 @@
 
 use flux::{Error, parse_duration};
 use serde_json::Value;
+use stats_collect::Choice;
 use stats_core::{GUEST_SERIES, TAGS_MAX};
 use stats_ingest::Address;
 use std::fmt;
@@ -25,11 +26,11 @@ const GUEST_SERIES_RANGE: RangeInclusive<usize> = 1..=10_000;
 const TEST_RANKS: RangeInclusive<usize> = 0..=200_000;
 
 /// The keys, as they are named in errors.
-const KEYS: &str =
-    "period, probe, stall, statsd, history, max-series, max-tags, ttl, guest-query, guest-push, guest-series";
+const KEYS: &str = "period, probe, stall, collect, statsd, history, max-series, max-tags, ttl, guest-query, \
+                    guest-push, guest-series";
 
 /// Those of them that are lists: in an argument, separated by commas.
-const LISTS: &[&str] = &["statsd"];
+const LISTS: &[&str] = &["collect", "statsd"];
 
 /// Where the numbers of a module's reactor come from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -67,6 +68,8 @@ pub(crate) struct Config {
     pub(crate) history: Duration,
     /// Series that this rank keeps, its subtree's included.
     pub(crate) max_series: usize,
+    /// What is asked of Flux and the kernel.
+    pub(crate) collect: Choice,
     /// Where to listen for statsd lines.
     pub(crate) statsd: Vec<Address>,
     /// Tags that a pushed series may have.
@@ -75,6 +78,8 @@ pub(crate) struct Config {
     pub(crate) ttl: Duration,
     /// Whether others than the instance owner may query.
     pub(crate) guest_query: bool,
+    /// Whether guests may not learn of jobs: `access.private-mode` of the instance.
+    pub(crate) private_jobs: bool,
     /// Whether others than the instance owner may push, under names of their own, and how many series each may have.
     pub(crate) guest_push: bool,
     pub(crate) guest_series: usize,
@@ -90,15 +95,17 @@ impl fmt::Display for Config {
             stall,
             history,
             max_series,
+            collect,
             statsd,
             max_tags,
             ttl,
             guest_query,
             guest_push,
             guest_series,
+            private_jobs: _,
             test_ranks,
         } = self;
-        write!(f, "period={period:?} probe={probe} stall={stall:?} history={history:?} ")?;
+        write!(f, "period={period:?} probe={probe} stall={stall:?} collect={collect} history={history:?} ")?;
         write!(f, "max-series={max_series} max-tags={max_tags} ttl={ttl:?} guest-query={guest_query} ")?;
         write!(f, "guest-push={guest_push} guest-series={guest_series}")?;
         let statsd: Vec<String> = statsd.iter().map(Address::to_string).collect();
@@ -117,10 +124,12 @@ impl Default for Config {
             stall: Duration::from_secs(5),
             history: Duration::from_secs(600),
             max_series: 20_000,
+            collect: Choice::default(),
             statsd: Vec::new(),
             max_tags: TAGS_MAX,
             ttl: Duration::from_secs(600),
             guest_query: false,
+            private_jobs: false,
             guest_push: false,
             guest_series: GUEST_SERIES,
             test_ranks: 0,
@@ -131,7 +140,8 @@ impl Default for Config {
 impl Config {
     /// The table `[stats-agg]` of `instance`, the whole configuration of the instance, with `arguments` on top.
     pub(crate) fn new(instance: &Value, arguments: &[String]) -> Result<Self, Error> {
-        let mut config = Config::default();
+        let private_jobs = instance["access"]["private-mode"].as_bool().unwrap_or(false);
+        let mut config = Config { private_jobs, ..Config::default() };
         match instance.get("stats-agg") {
             None | Some(Value::Null) => {}
             Some(Value::Object(table)) => {
@@ -179,6 +189,10 @@ impl Config {
             "max-tags" => self.max_tags = whole(key, value, TAGS)?,
             "ttl" => self.ttl = between(key, value, TTL_MIN, TTL_MAX)?,
             "statsd" => self.statsd = addresses(key, value)?,
+            "collect" => {
+                let choice = value.parse::<Choice>();
+                self.collect = choice.map_err(|error| Error::invalid(format!("{key}={value}: {error}")))?;
+            }
             "guest-query" => self.guest_query = flag(key, value)?,
             "guest-push" => self.guest_push = flag(key, value)?,
             "guest-series" => self.guest_series = whole(key, value, GUEST_SERIES_RANGE)?,
@@ -293,10 +307,14 @@ mod tests {
             ("period=-1", "period=-1: expected a duration"),
             ("period=0", "period=0: expected a duration from 0.1s to 3600s"),
             ("probe=magic", "probe=magic: expected attach, preload, proc or off"),
-            ("nonsense=1", "nonsense=1: unknown key; allowed: period, probe, stall, statsd, history"),
+            (
+                "nonsense=1",
+                "nonsense=1: unknown key; allowed: period, probe, stall, collect, statsd, history",
+            ),
             ("nonsense", "nonsense: expected key=value, where key is one of period"),
             ("max-series=-5", "max-series=-5: expected a whole number, 100 to 1000000"),
             ("guest-query=maybe", "guest-query=maybe: expected true or false"),
+            ("collect=jobs,job", "collect=jobs,job: \"job\" is no collector: expected modules, messages"),
             ("guest-push=", "guest-push=: expected true or false"),
             ("guest-series=0", "guest-series=0: expected a whole number, 1 to 10000"),
             ("statsd=8125", "statsd=8125: expected HOST:PORT with a loopback address"),

@@ -8,6 +8,7 @@
 
 mod agg;
 mod ancestors;
+mod collect;
 mod config;
 mod custody;
 mod left;

@@ -3,7 +3,7 @@
 use crate::recorded::{Clocks, Hook, Recorded, whole};
 use crate::stall::{Notice, Stalls};
 use stats_core::{Amount, Events, Key, Kind, Node, Refused, SeriesId, Unit};
-use stats_probe::{AsOf, Mode, Name, Probe, Status, monotonic_ns};
+use stats_probe::{AsOf, Mode, ModuleSample, Name, Probe, Status, monotonic_ns};
 use std::collections::HashMap;
 use std::time::Duration;
 
@@ -39,6 +39,8 @@ pub(crate) struct Measure {
     clock_steps: u64,
     periods: u32,
     stalls: Stalls,
+    /// Modules that are processes of their own, and their pids.
+    processes: Vec<(String, i32)>,
 }
 
 impl Measure {
@@ -54,6 +56,7 @@ impl Measure {
             clock_steps: 0,
             periods: 0,
             stalls: Stalls::default(),
+            processes: Vec::new(),
         }
     }
 
@@ -89,6 +92,11 @@ impl Measure {
         self.probe.wants_names() || self.periods.is_multiple_of(NAMES_PERIODS)
     }
 
+    /// Modules that are processes of their own, and the pid of each, as of the last record.
+    pub(crate) fn processes(&self) -> impl Iterator<Item = (&str, i32)> {
+        self.processes.iter().map(|(name, pid)| (name.as_str(), *pid))
+    }
+
     /// No list of modules will come any more: what is recorded next is all.
     pub(crate) fn settle_names(&mut self) {
         self.probe.settle_names();
@@ -114,6 +122,8 @@ impl Measure {
         let hook = Hook { hooked, blocked_known: status.blocked_available };
         let stall_ns = u64::try_from(stall.as_nanos()).unwrap_or(u64::MAX);
         let samples = self.probe.sample();
+        let process = |sample: &ModuleSample| Some((sample.name.clone(), *sample.tids.first()?));
+        self.processes = samples.iter().filter(|sample| sample.process).filter_map(process).collect();
         let now_ns = monotonic_ns();
         let clocks = Clocks { now_ns, wall_ns };
         for sample in samples {

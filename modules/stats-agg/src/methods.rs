@@ -3,7 +3,7 @@
 use crate::agg::StatsAgg;
 use crate::upstream::OVERLAP;
 use flux::{Answer, Error, Event, Method, Request, Role, Scope};
-use stats_core::{MergeRefused, Pusher};
+use stats_core::{GUEST_BYTES_MAX, GUEST_PUSHES_MAX, MergeRefused, Pusher};
 use std::time::Duration;
 
 /// How long the publication of a clear may take.
@@ -58,9 +58,15 @@ impl StatsAgg {
             let text = "only the instance owner may push (guest-push=true opens it to guests)";
             return Err(Error::new(libc::EPERM, text));
         }
-        let (user, now) = (request.userid(), self.now());
-        if !self.intake.admits_guest(user, request.raw()?.len(), now) {
-            let text = "a guest may push 200 times and 1 MiB in a second: send it again later";
+        let (user, bytes, now) = (request.userid(), request.raw()?.len(), self.now());
+        if bytes > GUEST_BYTES_MAX {
+            let text = format!("{bytes} bytes: a guest's push may have {GUEST_BYTES_MAX}");
+            return Err(Error::invalid(text));
+        }
+        if !self.intake.admits_guest(user, bytes, now) {
+            let text = format!(
+                "a guest may push {GUEST_PUSHES_MAX} times and {GUEST_BYTES_MAX} bytes in a second: send it again later"
+            );
             return Err(Error::new(libc::EAGAIN, text));
         }
         Ok(Pusher::Guest(user))
@@ -125,6 +131,7 @@ pub(crate) fn table() -> Vec<Method<StatsAgg>> {
         Method::request("merge", StatsAgg::merge),
         Method::request("stats-clear", StatsAgg::clear_request),
         Method::event("stats-clear", StatsAgg::clear_event),
+        Method::listen("heartbeat.pulse", StatsAgg::heartbeat),
         Method::request("config-reload", StatsAgg::config_reload),
     ]
 }

@@ -5,9 +5,10 @@
 //! for what its subtree amounts to; who does not answer in time is named in the answer, which goes out without it.
 
 use crate::agg::StatsAgg;
+use crate::collect::{hidden_from_guests, hidden_in_private_mode};
 use flux::{Answer, Error, KeptRequest, Level, Node as To, Payload, PendingRpc, Reply, Request, Scope};
 use serde_json::{Value, json};
-use stats_core::{By, IdSet, Query, Steps, Whose, framed, series_text};
+use stats_core::{By, Hidden, IdSet, Query, Steps, Whose, framed, series_text};
 use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, Instant};
 
@@ -83,6 +84,8 @@ struct Stream {
 struct Gather {
     payload: Value,
     subtrees: bool,
+    /// What is kept from who asks: other ranks answer us, and know of nobody else.
+    hidden: Option<Hidden>,
     /// Ranks that are still to be asked, the next one last.
     left: Vec<u32>,
     asked: HashMap<u32, PendingRpc>,
@@ -116,7 +119,9 @@ impl StatsAgg {
     /// The merged tree of this rank's subtree.
     pub(crate) fn ask_tree(&mut self, scope: &Scope<Self>, request: &Request<'_>) -> Result<Answer, Error> {
         self.check_room()?;
-        let steps = Steps::tree(&self.node);
+        let mut query = Query::default();
+        query.hide(self.hidden(request.from_owner()));
+        let steps = Steps::tree(&self.node, query);
         self.begin(scope, Asker::once(scope, request)?, Value::Null, Some(steps), None);
         Ok(Answer::Later)
     }
@@ -152,6 +157,15 @@ impl StatsAgg {
         self.questions.streams.insert(number, stream);
         self.feed(scope, number);
         Ok(Answer::Later)
+    }
+
+    /// What is kept from whoever asks.
+    fn hidden(&self, owner: bool) -> Option<Hidden> {
+        match (owner, self.config.private_jobs) {
+            (true, _) => None,
+            (false, true) => Some(hidden_in_private_mode),
+            (false, false) => Some(hidden_from_guests),
+        }
     }
 
     fn check_room(&self) -> Result<(), Error> {
@@ -213,7 +227,8 @@ impl StatsAgg {
         }
     }
 
-    fn answer(&mut self, scope: &Scope<Self>, to: Asker, query: Query, mut payload: Value, owner: bool) {
+    fn answer(&mut self, scope: &Scope<Self>, to: Asker, mut query: Query, mut payload: Value, owner: bool) {
+        query.hide(self.hidden(owner));
         let now = self.now();
         let mut frame = self.node.frame(now);
         frame["instance"] = self.instance.clone();
@@ -239,7 +254,7 @@ impl StatsAgg {
                 (wanted.contains(rank), others)
             }
         };
-        let subtrees = query.by() == By::Subtree;
+        let (subtrees, hidden) = (query.by() == By::Subtree, query.hidden());
         if subtrees {
             payload["by"] = json!("none");
         }
@@ -248,7 +263,8 @@ impl StatsAgg {
         left.reverse();
         let unanswered = frame["unanswered"].as_str().and_then(|ranks| ranks.parse().ok());
         let unanswered = unanswered.unwrap_or_default();
-        let gather = Gather { payload, subtrees, left, asked: HashMap::new(), unanswered, begun: None };
+        let gather =
+            Gather { payload, subtrees, hidden, left, asked: HashMap::new(), unanswered, begun: None };
         self.begin(scope, to, frame, steps, Some(gather));
     }
 
@@ -380,7 +396,7 @@ impl StatsAgg {
         gather.asked.remove(&rank);
         match reply.and_then(|reply| reply.json()) {
             Ok(answer) => {
-                let part = series_text(answer, gather.subtrees.then_some(rank));
+                let part = series_text(answer, gather.subtrees.then_some(rank), gather.hidden);
                 question.bytes += part.len();
                 question.parts.insert(rank, part);
                 if question.bytes > ANSWER_MAX {

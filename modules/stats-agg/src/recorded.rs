@@ -261,3 +261,22 @@ fn blocked_ids(node: &mut Node, module: &ModuleSample) -> Result<BlockedIds, Ref
         longest: declare(node, module, "longest_blocked_s", Kind::Gauge, Unit::Nanoseconds)?,
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use stats_probe::histogram::{BUCKETS, lower_bound_ns, middle_ns};
+
+    /// Else the quantiles of a module's work would be off by more than an answer says (`relative_error`).
+    #[test]
+    fn a_bucket_of_the_hook_is_one_of_the_sketch() {
+        let whole = (0..BUCKETS - 1).filter(|index| lower_bound_ns(*index) >= 256);
+        let split: Vec<u64> = whole
+            .map(|index| (lower_bound_ns(index), middle_ns(index), lower_bound_ns(index + 1) - 1))
+            .filter(|(low, middle, high)| {
+                [*middle, *high].iter().any(|ns| stats_core::bucket(*ns) != stats_core::bucket(*low))
+            })
+            .map(|(low, ..)| low)
+            .collect();
+        assert_eq!(split, Vec::<u64>::new());
+    }
+}

@@ -105,7 +105,9 @@ impl Statsd {
             "listening": texts(listener.bound()),
             "taken": texts(listener.taken()),
             "last_bad_line":
-                self.recorder.last_bad().map(|line| json!({ "reason": line.bad.name(), "line": line.text })),
+                self.recorder.last_bad().map(|line| json!({
+                    "reason": line.bad.name(), "expected": line.bad.expected(), "line": line.text
+                })),
         })
     }
 }

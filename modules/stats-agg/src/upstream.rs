@@ -129,6 +129,8 @@ impl StatsAgg {
                 .filter_map(|module| Some(Name { name: text(module, "name")?, path: text(module, "path") }))
                 .collect();
             agg.measure.set_names(&named, as_of);
+            let now_ns = agg.now().mono_ns;
+            agg.collect.collectors.take_list(&mut agg.node, &answer, now_ns);
         });
     }
 

@@ -8,9 +8,10 @@ use indexmap::IndexMap;
 /// Guests that are remembered, and handles of each.
 const USERS_MAX: usize = 256;
 const HANDLES_OF_GUEST_MAX: usize = 64;
-/// What each guest may send in a second: pushes, and their bytes.
-const PUSHES_MAX: u32 = 200;
-const BYTES_MAX: usize = 1 << 20;
+/// Pushes that each guest may send in a second.
+pub const GUEST_PUSHES_MAX: u32 = 200;
+/// Bytes that they may have together; a larger push is never taken.
+pub const GUEST_BYTES_MAX: usize = 1 << 20;
 const S: u64 = 1_000_000_000;
 
 /// Handles, each with the number of its last push, the one heard of last at the end.
@@ -91,15 +92,14 @@ impl Guests {
         self.guest(user).handles.is_new(id, seq)
     }
 
-    /// Whether a push of so many bytes is within the budget, which it then uses up. Any single push up to a second's
-    /// bytes is, once.
+    /// Whether a push of so many bytes is within the budget, of which it then uses up a part.
     pub(super) fn admits(&mut self, user: u32, bytes: usize, now: Now) -> bool {
         let (second, guest) = (now.mono_ns / S, self.guest(user));
         if guest.second != second {
             (guest.second, guest.pushes, guest.bytes) = (second, 0, 0);
         }
         let (pushes, bytes) = (guest.pushes + 1, guest.bytes.saturating_add(bytes));
-        if pushes > PUSHES_MAX || bytes > BYTES_MAX {
+        if pushes > GUEST_PUSHES_MAX || bytes > GUEST_BYTES_MAX {
             return false;
         }
         (guest.pushes, guest.bytes) = (pushes, bytes);

@@ -11,15 +11,18 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 const S: u64 = 1_000_000_000;
-/// Within a time to live it is looked that often who is idle.
-const SWEEPS: u64 = 8;
+/// At the end of a period one of so many parts of the series that may end is looked at, or so many series if those are
+/// more: ending them takes a few milliseconds at most.
+const PARTS: usize = 8;
+const LOOKED_MIN: usize = 2000;
 
 /// When series end.
 #[derive(Debug, Default)]
 pub(super) struct Ending {
     /// How long they may be idle; zero: for ever.
     ttl_ns: u64,
-    looked_ns: u64,
+    /// The last one that was looked at.
+    looked: Option<SeriesId>,
 }
 
 /// Seconds are precise enough, and take half of the memory.
@@ -46,25 +49,26 @@ impl Node {
     /// Ends what has been idle for its time to live. A message that is on its way names series by number: while there is
     /// one, none ends.
     pub(super) fn end_idle(&mut self, now: Now, span_ns: u64) {
-        let Ending { ttl_ns, looked_ns } = self.ending;
-        if ttl_ns == 0
-            || now.mono_ns.saturating_sub(looked_ns) < ttl_ns / SWEEPS
-            || self.upstream.in_flight.is_some()
-        {
+        let Ending { ttl_ns, looked } = self.ending;
+        if ttl_ns == 0 || self.upstream.in_flight.is_some() {
             return;
         }
-        self.ending.looked_ns = now.mono_ns;
         // What was sent in a period was sent at its end, perhaps.
         let Some(last) = now.mono_ns.checked_sub(ttl_ns.saturating_add(span_ns)) else { return };
         let last_s = seconds(last);
-        let is_idle = |&(id, declared_s): &(SeriesId, u32)| {
-            declared_s.max(self.own.active_s(id)).max(self.below.active_s(id)) < last_s
+        let is_idle = |&id: &SeriesId| {
+            let declared_s = self.catalog.declared_s(id);
+            declared_s.is_some_and(|declared_s| declared_s < last_s)
+                && self.own.active_s(id).max(self.below.active_s(id)) < last_s
                 && !self.gauges.contains_key(&id)
                 && !self.upstream.told(id)
                 && !self.unsealed.has(id)
                 && !self.open.flows.has(id)
         };
-        let idle: Vec<SeriesId> = self.catalog.passing().filter(is_idle).map(|(id, _)| id).collect();
+        let count = (self.catalog.passing_len() / PARTS).max(LOOKED_MIN);
+        let some: Vec<SeriesId> = self.catalog.passing(looked).take(count).collect();
+        let idle: Vec<SeriesId> = some.iter().copied().filter(is_idle).collect();
+        self.ending.looked = some.last().copied().filter(|_| some.len() == count);
         if idle.is_empty() {
             return;
         }
@@ -175,6 +179,22 @@ mod tests {
     }
 
     #[test]
+    fn a_rank_has_a_sum_of_its_own_only_of_what_it_had_itself() {
+        let mut node = node();
+        let own = node.declare(of_job("app.own", "1", Kind::Counter)).unwrap();
+        node.add(own, Amount::whole(3));
+        // As a rank below names it.
+        node.catalog.declare(of_job("app.other", "1", Kind::Counter)).unwrap();
+        pass(&mut node, 1, 20);
+        let sum =
+            |name: &str| node.find(&Key::new(name, &[(JOB_TAG, ENDED)], Kind::Counter, Unit::None).unwrap());
+        let of_rank =
+            |id| node.series(id, None, at(20), Whose::Own).map(|series| series.key.name().to_owned());
+        assert_eq!(sum("app.own").and_then(of_rank), Some("app.own".to_owned()));
+        assert_eq!((sum("app.other").is_some(), sum("app.other").and_then(of_rank)), (true, None));
+    }
+
+    #[test]
     fn a_gauge_of_a_job_ends_when_nobody_has_it_and_nothing_ends_that_is_held() {
         let mut node = node();
         let held = node.declare(of_job("app.held", "1", Kind::Counter)).unwrap();
@@ -192,6 +212,29 @@ mod tests {
         node.release(held);
         pass(&mut node, 36, 40);
         assert_eq!(node.find(&of_job("app.held", "1", Kind::Counter)), None);
+    }
+
+    #[test]
+    fn many_series_end_in_parts_of_bounded_length() {
+        let period = Duration::from_secs(2);
+        let max_series = 4 * LOOKED_MIN;
+        let config = NodeConfig { rank: 0, size: 1, level: 0, max_level: 0, epoch: 1, period, max_series };
+        let mut node = Node::new(config, at(0));
+        node.set_ttl(TTL);
+        for job in 0..2 * LOOKED_MIN {
+            node.declare(
+                Key::new("app.x", &[(JOB_TAG, &job.to_string())], Kind::Counter, Unit::None).unwrap(),
+            )
+            .unwrap();
+        }
+        let mut before = 0;
+        for second in 1..40 {
+            node.tick(at(second));
+            let ended = node.events().ended;
+            assert!(ended - before <= LOOKED_MIN as u64);
+            before = ended;
+        }
+        assert_eq!((before, node.catalog.len()), (2 * LOOKED_MIN as u64, 1));
     }
 
     #[test]

@@ -10,7 +10,9 @@ use crate::value::{Peak, Samples};
 impl Node {
     /// Makes room for a series, or finds it. What does not fit under `max_series` is refused, and counted.
     pub fn declare(&mut self, key: Key) -> Result<SeriesId, Refused> {
-        self.catalog.declare(key).inspect_err(|_| self.events.overflow += 1)
+        let id = self.catalog.declare(key).inspect_err(|_| self.events.overflow += 1)?;
+        self.own.declare(id);
+        Ok(id)
     }
 
     /// How many series each guest may have in the whole subtree, see [`GUESTS`](crate::GUESTS).

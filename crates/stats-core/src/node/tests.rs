@@ -1,6 +1,7 @@
 //! Bounds that a peer meets.
 
 use super::*;
+use crate::answer::Whose;
 use crate::batch::{Detached, Message, WireFlows};
 use crate::marks::BatchId;
 use crate::series::{Key, Kind, Unit};
@@ -52,6 +53,23 @@ fn what_was_kept_is_kept_though_the_bound_on_series_is_lower_now() {
     assert_eq!(after.own.totals(), before.own.totals());
     let one_more = after.declare(Key::new("one.more", &[], Kind::Counter, Unit::None).unwrap());
     assert!(one_more.is_err());
+}
+
+#[test]
+fn a_rank_answers_for_what_it_has_declared_and_not_for_what_others_have() {
+    let (mut root, mut leaf) = (node(0, 2, 100), node(1, 2, 100));
+    count(&mut leaf, "modules.leaf.wakeups", 5);
+    exchange(&mut leaf, &mut root, at(4));
+    // It has a place behind that of the leaf's.
+    count(&mut root, "modules.root.wakeups", 0);
+    count(&mut root, "modules.root.work_s", 7);
+    let own = |key: &Key| root.series(root.find(key).unwrap(), None, at(4), Whose::Own).is_some();
+    let key = |name: &str| Key::new(name, &[], Kind::Counter, Unit::None).unwrap();
+    assert!(!own(&key("modules.leaf.wakeups")), "of which it knows the sum");
+    assert!(own(&key("modules.root.wakeups")), "a zero is told");
+    assert!(own(&key("modules.root.work_s")));
+    root.handle_clear(1);
+    assert!(root.series(root.find(&key("modules.root.work_s")).unwrap(), None, at(4), Whose::Own).is_some());
 }
 
 fn detached(seq: u64, contains: Ids) -> Vec<u8> {

@@ -3,6 +3,7 @@
 use super::{CATALOG_MAX, GUEST_SERIES, Key, Kind, Refused, SeriesId};
 use indexmap::IndexSet;
 use std::collections::{BTreeSet, HashMap};
+use std::ops::Bound;
 
 /// A number for each of some series.
 #[derive(Debug, Default)]
@@ -195,12 +196,21 @@ impl Catalog {
         }
     }
 
-    /// Series of jobs that nobody holds, with when each was last declared.
-    pub(crate) fn passing(&self) -> impl Iterator<Item = (SeriesId, u32)> {
-        self.passing.iter().filter_map(|&id| {
-            let number = self.number(id)? as usize;
-            (self.holders[number] == 0).then(|| (id, self.declared_s[number]))
-        })
+    /// Series that end when nothing is sent to them, in an order of their own, from the one after `after` on.
+    pub(crate) fn passing(&self, after: Option<SeriesId>) -> impl Iterator<Item = SeriesId> {
+        let from = after.map_or(Bound::Unbounded, Bound::Excluded);
+        self.passing.range((from, Bound::Unbounded)).copied()
+    }
+
+    /// How many there are of them.
+    pub(crate) fn passing_len(&self) -> usize {
+        self.passing.len()
+    }
+
+    /// When a series that nobody holds was last declared.
+    pub(crate) fn declared_s(&self, id: SeriesId) -> Option<u32> {
+        let number = self.number(id)? as usize;
+        (self.holders[number] == 0).then_some(self.declared_s[number])
     }
 
     /// How many were ever removed: who goes through the catalog begins anew when it has changed.
@@ -307,7 +317,8 @@ mod tests {
         let second = catalog.declare(of_job("2")).unwrap();
         assert_eq!(catalog.declare(of_job("3")), Err(Refused::Full(3)));
         catalog.retain(second);
-        assert_eq!(catalog.passing().collect::<Vec<_>>(), [(first, 0)]);
+        assert_eq!(catalog.passing(None).collect::<Vec<_>>(), [first, second]);
+        assert_eq!([first, second, stays].map(|id| catalog.declared_s(id)), [Some(0), None, Some(0)]);
         assert_eq!(catalog.remove(first), Some(of_job("1")));
         assert_eq!((catalog.key(first), catalog.find(&of_job("1")), catalog.len()), (None, None, 2));
         assert_eq!(catalog.key(stays), Some(&other("modules.a")));
@@ -316,6 +327,7 @@ mod tests {
         assert_eq!(catalog.declare(of_job("3")), Ok(first));
         assert_eq!(catalog.part(0, 9).map(|(id, _)| id).collect::<Vec<_>>(), [second, stays, first]);
         catalog.release(second);
-        assert_eq!(catalog.passing().count(), 2);
+        assert_eq!(catalog.passing(Some(first)).collect::<Vec<_>>(), [second]);
+        assert_eq!(catalog.declared_s(second), Some(0));
     }
 }
