@@ -4,7 +4,7 @@ use crate::faults::{Kind, Planned};
 use crate::ledger::{Id, Units};
 use crate::network::TIMEOUT_NS;
 use crate::queue::Event;
-use crate::world::{MS, Phase, World};
+use crate::world::{MS, Phase, Violation, World};
 
 /// A batch that is in doubt below a module that was killed, which had merged it and passed it on.
 #[derive(Debug)]
@@ -57,12 +57,13 @@ impl World<'_> {
     }
 
     /// A planned crash: at once, or when the rank has sent its next message, which then takes long.
-    pub(crate) fn begin_crash(&mut self, number: u32) {
+    pub(crate) fn begin_crash(&mut self, number: u32) -> Result<(), Violation> {
         let Planned { rank, mut dice, .. } = self.plan[number as usize].clone();
         if dice.chance(0.5) {
             self.rank(rank).dies_sending = Some(number);
+            Ok(())
         } else {
-            self.crash(number);
+            self.crash(number)
         }
     }
 
@@ -70,12 +71,12 @@ impl World<'_> {
     ///
     /// Nothing happens where what is lost would depend on what comes first: where a message that is still on its way has
     /// such a batch in it as well, and where a rank that has to know such a batch is about to be unloaded itself.
-    pub(crate) fn crash(&mut self, number: u32) {
+    pub(crate) fn crash(&mut self, number: u32) -> Result<(), Violation> {
         let Planned { rank, mut dice, .. } = self.plan[number as usize].clone();
         let loaded = self.rank(rank).module.is_some() && !self.rank(rank).is_unloading;
         let mut needed = self.config.shape.above(rank).chain([rank]);
         if self.phase != Phase::Faults || !loaded || needed.any(|rank| self.is_needed(rank)) {
-            return;
+            return Ok(());
         }
         let passed_on = self.passed_on(rank);
         let again = self.counted_again(rank);
@@ -85,14 +86,25 @@ impl World<'_> {
         };
         let underway = self.ranks[rank as usize].underway > 0;
         if underway && !again.is_empty() || !passed_on.iter().flat_map(|batch| &batch.to).all(is_steady) {
-            return;
+            return Ok(());
         }
         let is_answered = |&(below, ..): &(u32, u64, Units)| {
             self.ranks[below as usize].flight.as_ref().is_some_and(|flight| flight.is_answered)
         };
         if again.iter().any(is_answered) {
             // Its sender is about to hear that it has custody no more.
-            return self.schedule(self.now_ns + MS, Event::Crash(number));
+            self.schedule(self.now_ns + MS, Event::Crash(number));
+            return Ok(());
+        }
+        // Passed on, it would be known above, and count there alone.
+        let (generation, had) = self.ledger.has(rank);
+        let mut in_doubt = Units::default();
+        again.iter().filter(|again| again.1 == generation).for_each(|again| in_doubt += again.2);
+        if !in_doubt.fits_in(had) {
+            let what = format!(
+                "{in_doubt} are in doubt below, were merged here, and are neither here nor known above"
+            );
+            return Err(self.violation(rank, what));
         }
         self.befalls(Kind::Crash, self.plan[number as usize].id());
         self.passed_on.extend(passed_on);
@@ -108,6 +120,7 @@ impl World<'_> {
         let reload_ns =
             if underway { TIMEOUT_NS + dice.below(2 * period_ns) } else { dice.between(50 * MS, period_ns) };
         self.schedule(self.now_ns + reload_ns, Event::Load(rank));
+        Ok(())
     }
 
     /// What those below have more of, and since which clear, once a module is gone.

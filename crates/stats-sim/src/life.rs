@@ -205,7 +205,7 @@ impl World<'_> {
                 self.begin_unload(rank)?;
             }
             Kind::Instance => self.unload_all(number, later_ns),
-            Kind::Crash => self.begin_crash(number),
+            Kind::Crash => self.begin_crash(number)?,
             Kind::Delay | Kind::Fail | Kind::Lost | Kind::Late => {}
         }
         Ok(())

@@ -262,10 +262,7 @@ impl<'a> World<'a> {
             Event::Unload(rank) => self.begin_unload(rank),
             Event::Unloaded { rank, load } if loaded(self, rank, load) => self.end_unload(rank),
             Event::Restart(rank) => self.restart(rank),
-            Event::Crash(number) => {
-                self.crash(number);
-                Ok(())
-            }
+            Event::Crash(number) => self.crash(number),
             Event::Tick { rank, load } if loaded(self, rank, load) => self.tick(rank),
             Event::Push { rank, load } if loaded(self, rank, load) => self.push(rank),
             Event::Clear { rank, generation } => self.clear(rank, generation),
