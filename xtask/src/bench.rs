@@ -25,10 +25,10 @@ const FLAT_CHANGING: &str = "30";
 #[derive(Args)]
 pub(crate) struct Options {
     /// Pairs of runs with and without the module
-    #[arg(long, default_value_t = 5)]
+    #[arg(long, default_value_t = 10)]
     pairs: u32,
     /// Jobs in each run
-    #[arg(long, default_value_t = 400)]
+    #[arg(long, default_value_t = 2000)]
     jobs: u32,
     /// This package's alone, `throughput`, `flat` or `collectors`
     #[arg(long)]
