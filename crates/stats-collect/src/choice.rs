@@ -8,8 +8,8 @@ use std::str::FromStr;
 /// Another name for some series, as if it were a collector.
 pub(crate) const ALIASES: &str = "aliases";
 
-/// What is chosen. As text: words separated by commas, the later going before the earlier: a collector's name, `default`,
-/// `all`, `none`, `aliases`, `stats:MODULE` (all numbers of that module's `stats-get`); with `-` in front, not that.
+/// What is chosen. As text: words separated by commas, the later going before the earlier: a collector's name, `aliases`,
+/// `stats:MODULE` (all numbers of that module's `stats-get`), each with `-` in front for not that; `default`, `all`, `none`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Choice {
     collectors: BTreeSet<&'static str>,
@@ -19,7 +19,7 @@ pub struct Choice {
 
 /// A word that is none.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is no collector: expected {names}, {ALIASES}, default, all, none or stats:MODULE, with - in front for not that",
+#[error("{0:?} is no collector: expected {names}, {ALIASES}, stats:MODULE (each of these with - in front for not that), default, all or none",
     names = names())]
 pub struct BadChoice(String);
 

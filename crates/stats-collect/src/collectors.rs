@@ -44,7 +44,20 @@ enum Read {
     Look(fn(&mut Host, &mut Readings)),
 }
 
+impl Read {
+    /// Whether both ask the same.
+    fn is(&self, other: &Read) -> bool {
+        match (self, other) {
+            (Read::Ask(a), Read::Ask(b)) => (a.topic, a.payload) == (b.topic, b.payload),
+            (Read::Module(_), Read::Module(_)) | (Read::Look(_), Read::Look(_)) => true,
+            _ => false,
+        }
+    }
+}
+
 struct Source {
+    /// It is chosen. One that is not any more keeps its place: chosen again it is not asked sooner than it would have been.
+    chosen: bool,
     collector: &'static Collector,
     read: Read,
     /// The module that is asked, if it is one.
@@ -82,17 +95,29 @@ impl Collectors {
         collectors
     }
 
-    /// Goes on with another choice. Questions that are under way are answered for nothing.
+    /// Goes on with another choice. Who goes on being chosen notices nothing.
     pub fn choose(&mut self, node: &mut Node, choice: Choice, now_ns: u64) {
         if choice == self.choice {
             return;
         }
         self.choice = choice;
-        std::mem::take(&mut self.sources).values_mut().for_each(|source| source.task.shelf.forget(node));
+        let mut sources = std::mem::take(&mut self.sources);
+        for source in sources.values_mut() {
+            source.chosen = self.works(source.collector)
+                && match (&source.collector.work, &source.module) {
+                    (Work::AskModules { about, .. }, Some(module)) => about(&self.choice, module),
+                    _ => true,
+                };
+            if !source.chosen {
+                source.task.shelf.forget(node);
+            }
+        }
+        self.sources = sources;
         for collector in COLLECTORS.iter().filter(|collector| !self.choice.has(collector.name)) {
             set_stretch(node, collector, None);
         }
         self.start(now_ns);
+        self.list(self.listed.clone().unwrap_or_default(), now_ns);
     }
 
     fn works(&self, collector: &Collector) -> bool {
@@ -119,26 +144,36 @@ impl Collectors {
                 Work::AskModules { .. } => {}
             }
         }
-        if let Some(listed) = self.listed.take() {
-            self.list(listed, now_ns);
-        }
     }
 
     fn add(
         &mut self,
         collector: &'static Collector,
         read: Read,
-        module: Option<String>,
+        module: Option<(String, bool)>,
         period: Duration,
         now_ns: u64,
     ) {
+        let (module, anew) = module.map_or((None, false), |(name, anew)| (Some(name), anew));
+        let known = self.sources.values().any(|source| {
+            source.collector.name == collector.name && source.module == module && source.read.is(&read)
+        });
+        if known {
+            return;
+        }
         // The first few at once, then with some way between them.
         let due_ns = now_ns.saturating_add((self.next * SPREAD_NS / 8) % SPREAD_NS);
         // What is only looked at is no trouble for anybody.
         let due_ns = if matches!(read, Read::Look(_)) || self.next == 0 { now_ns } else { due_ns };
-        let anew = module.is_some() && self.listed.is_some();
-        let source =
-            Source { collector, read, module, other_form: false, anew, task: Task::new(period, due_ns) };
+        let source = Source {
+            chosen: true,
+            collector,
+            read,
+            module,
+            other_form: false,
+            anew,
+            task: Task::new(period, due_ns),
+        };
         self.sources.insert(self.next, source);
         self.next += 1;
     }
@@ -150,14 +185,13 @@ impl Collectors {
             if !self.works(collector) {
                 continue;
             }
-            let before = self.listed.clone().unwrap_or_default();
-            let new = now.iter().filter(|name| !before.contains(*name) && about(&self.choice, name));
-            let new: Vec<String> = new.cloned().collect();
-            for name in new {
-                self.add(collector, Read::Module(*read), Some(name), collector.period, now_ns);
+            let about: Vec<String> = now.iter().filter(|name| about(&self.choice, name)).cloned().collect();
+            for name in about {
+                // One that has come since the last list counts from zero.
+                let anew = self.listed.as_ref().is_some_and(|listed| !listed.contains(&name));
+                self.add(collector, Read::Module(*read), Some((name, anew)), collector.period, now_ns);
             }
         }
-        self.listed = Some(now);
     }
 
     /// Takes the answer of `module.list`, whoever has asked for it.
@@ -173,19 +207,20 @@ impl Collectors {
             }
             stays
         });
-        self.listed = self.listed.take().map(|listed| listed.intersection(&names).cloned().collect());
-        self.list(names, now_ns);
+        self.list(names.clone(), now_ns);
+        self.listed = Some(names);
     }
 
     /// What is to be asked now.
     pub fn due(&mut self, node: &mut Node, now_ns: u64) -> Vec<Question> {
         let mut questions = Vec::new();
         for (&id, source) in &mut self.sources {
-            if source.task.has_become_late(now_ns) {
+            if source.chosen && source.task.has_become_late(now_ns) {
                 source.task.shelf.withdraw(node);
                 count(node, source.collector, "late");
             }
-            if source.other_form || matches!(source.read, Read::Look(_)) || !source.task.ask(now_ns) {
+            let asks = source.chosen && !source.other_form && !matches!(source.read, Read::Look(_));
+            if !asks || !source.task.ask(now_ns) {
                 continue;
             }
             let question = match (source.read, &source.module) {
@@ -199,6 +234,8 @@ impl Collectors {
             };
             questions.push(question);
         }
+        // Last, so that what else we ask has been read when our own queue is looked at.
+        questions.sort_by_key(|question| question.topic == crate::sources::MODULE_LIST);
         questions
     }
 
@@ -206,11 +243,14 @@ impl Collectors {
     pub fn answered(&mut self, node: &mut Node, id: u64, now_ns: u64, answer: Result<&Value, Failure>) {
         let aliases = self.choice.has(ALIASES);
         let Some(source) = self.sources.get_mut(&id) else { return };
-        let took_ns = source.task.answered(now_ns);
         let collector = source.collector;
-        note_reply(node, collector, took_ns);
         match answer {
             Ok(answer) => {
+                let took_ns = source.task.answered(now_ns);
+                if !source.chosen {
+                    return;
+                }
+                note_reply(node, collector, took_ns);
                 let mut readings = Readings::new(source.collector.series, aliases);
                 match source.read {
                     Read::Ask(ask) => (ask.read)(answer, &self.host.place, &mut readings),
@@ -226,6 +266,11 @@ impl Collectors {
                 }
             }
             Err(failure) => {
+                // It says nothing of how long an answer takes: whoever was asked may be gone, and another in its place.
+                source.task.abandon(now_ns);
+                if !source.chosen {
+                    return;
+                }
                 source.task.shelf.withdraw(node);
                 if failure == Failure::Failed {
                     count(node, collector, "failed");
@@ -236,7 +281,8 @@ impl Collectors {
     }
 
     fn tell_stretch(&self, node: &mut Node, collector: &'static Collector) {
-        let of_it = self.sources.values().filter(|source| source.collector.name == collector.name);
+        let of_it =
+            self.sources.values().filter(|source| source.chosen && source.collector.name == collector.name);
         let stretch = of_it.map(|source| source.task.stretch()).reduce(f64::max);
         set_stretch(node, collector, stretch);
     }
@@ -258,7 +304,7 @@ impl Collectors {
         let aliases = self.choice.has(ALIASES);
         for source in self.sources.values_mut() {
             let Read::Look(look) = source.read else { continue };
-            if !source.task.ask(now_ns) {
+            if !source.chosen || !source.task.ask(now_ns) {
                 continue;
             }
             let begun = Instant::now();
@@ -323,5 +369,94 @@ fn set_stretch(node: &mut Node, collector: &Collector, stretch: Option<f64>) {
     let id = if stretch.is_some() { node.declare(key).ok() } else { node.find(&key) };
     if let Some(id) = id {
         node.set(id, stretch.and_then(Amount::nearest));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+    use stats_core::{NodeConfig, Now, Query};
+
+    const S: u64 = 1_000_000_000;
+
+    fn node() -> Node {
+        let (epoch, period) = (1, Duration::from_secs(2));
+        let config = NodeConfig { rank: 0, size: 1, level: 0, max_level: 0, epoch, period, max_series: 1000 };
+        Node::new(config, Now { mono_ns: 0, wall_ns: 0 })
+    }
+
+    fn collectors(choice: &str) -> Collectors {
+        Collectors::new(Place::unknown(0), choice.parse().unwrap())
+    }
+
+    fn total(node: &Node, name: &str) -> Value {
+        let query = Query::parse(&json!({ "match": [name] })).unwrap();
+        node.answer(&query, Now { mono_ns: 0, wall_ns: 0 })["series"][0]["total"].clone()
+    }
+
+    fn list(names: &[&str]) -> Value {
+        json!({ "mods": names.iter().map(|name| json!({ "name": name })).collect::<Vec<_>>() })
+    }
+
+    fn counts(count: i32) -> Value {
+        let counts = json!({ "request": count, "response": 0, "event": 0, "control": 0 });
+        json!({ "tx": counts, "rx": counts })
+    }
+
+    #[test]
+    fn a_source_is_not_asked_again_because_the_choice_has_changed() {
+        let (mut node, mut some) = (node(), collectors("overlay"));
+        let asked = some.due(&mut node, 0);
+        assert_eq!(asked.len(), 1);
+        for choice in ["none", "overlay", "jobs", "overlay,jobs"] {
+            some.choose(&mut node, choice.parse().unwrap(), S);
+            let topics: Vec<String> = some.due(&mut node, 2 * S).into_iter().map(|ask| ask.topic).collect();
+            let wanted: &[&str] = if choice == "jobs" { &["job-list.job-stats"] } else { &[] };
+            assert_eq!(topics, wanted, "{choice}: the overlay has not answered yet");
+        }
+        some.answered(&mut node, asked[0].id, 3 * S, Ok(&json!({ "child-count": 1 })));
+        assert!(some.due(&mut node, 4 * S).is_empty() && !some.due(&mut node, 10_000 * S).is_empty());
+    }
+
+    #[test]
+    fn who_is_away_is_asked_again_in_time_however_long_the_question_was_open() {
+        let (mut node, mut some) = (node(), collectors("overlay"));
+        let asked = some.due(&mut node, 0);
+        some.answered(&mut node, asked[0].id, 100 * S, Err(Failure::Absent));
+        assert_eq!(some.due(&mut node, 106 * S).len(), 1);
+    }
+
+    #[test]
+    fn a_module_that_comes_counts_from_zero_and_one_that_was_there_from_when_it_is_first_asked() {
+        let (mut node, mut some) = (node(), collectors("messages"));
+        let mut now = 0;
+        let mut ask = |some: &mut Collectors, node: &mut Node, count: i32| {
+            now += 20 * S;
+            for question in some.due(node, now) {
+                some.answered(node, question.id, now, Ok(&counts(count)));
+            }
+        };
+        some.take_list(&mut node, &list(&["cron", "kvs"]), 0);
+        ask(&mut some, &mut node, 1000);
+        assert_eq!(total(&node, "modules.cron.rx.request"), 0, "what was before is not known to be new");
+        assert_eq!(total(&node, "modules.kvs.rx.request"), Value::Null, "it has numbers of its own");
+        ask(&mut some, &mut node, 1005);
+        assert_eq!(total(&node, "modules.cron.rx.request"), 5);
+        some.take_list(&mut node, &list(&["cron", "late"]), 0);
+        ask(&mut some, &mut node, 1006);
+        assert_eq!(total(&node, "modules.late.rx.request"), 1006);
+        assert_eq!(total(&node, "modules.cron.rx.request"), 6);
+        // Gone and back: it began anew.
+        some.take_list(&mut node, &list(&[]), 0);
+        some.take_list(&mut node, &list(&["cron"]), 0);
+        ask(&mut some, &mut node, 3);
+        assert_eq!(total(&node, "modules.cron.rx.request"), 9);
+        // Another choice and back: what was counted meanwhile is not known.
+        some.choose(&mut node, Choice::none(), 0);
+        some.choose(&mut node, "messages".parse().unwrap(), 0);
+        ask(&mut some, &mut node, 500);
+        ask(&mut some, &mut node, 501);
+        assert_eq!(total(&node, "modules.cron.rx.request"), 10);
     }
 }

@@ -143,6 +143,7 @@ pub(crate) struct ProcessFacts {
 /// `None`: it is gone.
 pub(crate) fn process_facts(pid: i32) -> Option<ProcessFacts> {
     let process = Process::new(pid).ok()?;
+    let is_own = i32::try_from(std::process::id()) == Ok(pid);
     let (status, stat) = (process.status().ok()?, process.stat().ok()?);
     let bytes = |kib: Option<u64>| kib.map(|kib| kib.saturating_mul(1024));
     let limit = process.limits().ok().map(|limits| limits.max_open_files.soft_limit);
@@ -156,7 +157,8 @@ pub(crate) fn process_facts(pid: i32) -> Option<ProcessFacts> {
         rss_peak: bytes(status.vmhwm),
         swap: bytes(status.vmswap),
         threads: status.threads,
-        open_fds: process.fd_count().ok().map(|count| count as u64),
+        // Not the one by which we look.
+        open_fds: process.fd_count().ok().map(|count| count.saturating_sub(usize::from(is_own)) as u64),
         fds_max: match limit {
             Some(LimitValue::Value(limit)) => Some(limit),
             Some(LimitValue::Unlimited) | None => None,

@@ -4,6 +4,9 @@ use crate::aliases::ALIASES;
 use crate::collector::Described;
 use stats_core::{Amount, Key, Kind, NAME_MAX, TAG_MAX, Unit};
 
+/// The greatest number that is taken: above all that 64 bits hold.
+const NUMBER_MAX: f64 = 1e20;
+
 /// One number.
 pub(crate) struct Reading {
     pub(crate) key: Key,
@@ -29,6 +32,14 @@ pub(crate) enum Total {
 }
 
 impl Total {
+    /// Where such a count begins.
+    pub(crate) fn zero(self) -> Total {
+        match self {
+            Total::Int(_) => Total::Int(0),
+            Total::Wide(_) => Total::Wide(0),
+        }
+    }
+
     /// What was gained since `before`. A fall is a new beginning, unless an `int` has passed its end.
     pub(crate) fn gained(self, before: Total) -> u64 {
         match (self, before) {
@@ -75,12 +86,12 @@ impl Readings {
         tags: &[(&str, &str)],
         value: f64,
     ) {
-        if let Some(amount) = Amount::nearest(value) {
-            self.put(form, with, tags, |unit| match unit {
-                Unit::Nanoseconds => Amount::nearest(value * 1e9).map(Value::State),
-                Unit::None | Unit::Bytes | Unit::Millionths => Some(Value::State(amount)),
-            });
-        }
+        self.put(form, with, tags, |unit| {
+            let in_one = if unit == Unit::Nanoseconds { 1e9 } else { 1.0 };
+            // What is beyond is no quantity of a broker's, and would be shown as another.
+            let value = Some(value).filter(|value| value.abs() <= NUMBER_MAX)?;
+            Amount::nearest(value * in_one).map(Value::State)
+        });
     }
 
     /// A state, if it is known.

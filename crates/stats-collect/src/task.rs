@@ -5,6 +5,9 @@ use std::time::Duration;
 
 /// A source may be busy with us for this part of its time: it is asked again after so many times as long as it took.
 const TIMES_AS_LONG: u32 = 1000;
+/// One answer that took long may have waited behind something else: it counts for one of so many parts of that, unless the
+/// one before or after it took as long.
+const CHANCE: u64 = 32;
 /// No source is left alone for longer than this for having been slow.
 const PERIOD_MAX: Duration = Duration::from_secs(3600);
 /// What a source has told is forgotten if it says nothing for so long; it is still not asked again.
@@ -20,8 +23,8 @@ pub(crate) struct Task {
     asked_ns: Option<u64>,
     /// The answer is overdue, and has been counted as such.
     late: bool,
-    /// How long the last answer took, and the slowest lately.
-    slowest_ns: u64,
+    /// How long the last two answers took.
+    took_ns: [u64; 2],
     pub(crate) shelf: Shelf,
 }
 
@@ -31,7 +34,7 @@ fn ns(duration: Duration) -> u64 {
 
 impl Task {
     pub(crate) fn new(period: Duration, due_ns: u64) -> Self {
-        Task { period, due_ns, asked_ns: None, late: false, slowest_ns: 0, shelf: Shelf::default() }
+        Task { period, due_ns, asked_ns: None, late: false, took_ns: [0; 2], shelf: Shelf::default() }
     }
 
     /// Whether it is to be asked now; then it counts as asked.
@@ -53,8 +56,7 @@ impl Task {
     pub(crate) fn answered(&mut self, now_ns: u64) -> u64 {
         let took_ns = now_ns.saturating_sub(self.asked_ns.take().unwrap_or(now_ns));
         self.late = false;
-        // One slow answer is remembered for a while, and a slow source for as long as it is slow.
-        self.slowest_ns = took_ns.max(self.slowest_ns / 2);
+        self.took_ns = [took_ns, self.took_ns[0]];
         self.due_ns = now_ns.saturating_add(ns(self.period_now()));
         took_ns
     }
@@ -73,7 +75,9 @@ impl Task {
 
     /// How often it is asked, what it costs considered.
     fn period_now(&self) -> Duration {
-        let affordable = Duration::from_nanos(self.slowest_ns.saturating_mul(TIMES_AS_LONG.into()));
+        let [last, before] = self.took_ns;
+        let takes_ns = last.min(before).max(last.max(before) / CHANCE);
+        let affordable = Duration::from_nanos(takes_ns.saturating_mul(TIMES_AS_LONG.into()));
         self.period.max(affordable.min(PERIOD_MAX))
     }
 }
@@ -91,7 +95,10 @@ mod tests {
         assert!(!task.has_become_late(9 * SECOND));
         assert!(task.has_become_late(11 * SECOND) && !task.has_become_late(12 * SECOND), "once");
         assert_eq!(task.answered(200 * SECOND), 200 * SECOND);
-        assert!(!task.ask(300 * SECOND), "it took 200 s: an hour is the longest it is left alone");
+        assert!(
+            !task.ask(300 * SECOND),
+            "it took 200 s, of which a 32nd counts, and a thousand times that is an hour"
+        );
         assert!(task.ask(200 * SECOND + 3600 * SECOND));
     }
 
@@ -108,11 +115,9 @@ mod tests {
             task.period_now()
         };
         assert_eq!(answer(&mut task, 100_000), Duration::from_secs(2), "100 us: 0.1 s would do");
-        assert_eq!(answer(&mut task, 50_000_000), Duration::from_secs(50));
-        assert_eq!(answer(&mut task, 100_000), Duration::from_secs(25), "it may have been chance");
-        for _ in 0..4 {
-            answer(&mut task, 100_000);
-        }
-        assert_eq!(task.period_now(), Duration::from_secs(2));
+        assert_eq!(answer(&mut task, 320_000_000), Duration::from_secs(10), "once may be chance");
+        assert_eq!(answer(&mut task, 320_000_000), Duration::from_secs(320), "twice is not");
+        assert_eq!(answer(&mut task, 100_000), Duration::from_secs(10));
+        assert_eq!(answer(&mut task, 100_000), Duration::from_secs(2));
     }
 }

@@ -172,14 +172,26 @@ impl Key {
         if !is_reserved(&self.name) {
             return Some(prefix(&self.name));
         }
+        if self.follows_others() {
+            return Some(FOLLOWING);
+        }
         self.tags.iter().any(|(key, _)| key == PREFIX_TAG).then_some(PREFIX_TAG)
     }
 
-    /// Whether it ends when nothing was sent to it for its time to live: one of a job, which may be over, or of a guest.
-    /// The sums of jobs stay, and what is the service's own is the service's business.
+    /// Whether its name is made of what a module tells of itself (`modules.NAME.stats.PATH`), which may be ever new.
+    fn follows_others(&self) -> bool {
+        self.kind == Kind::Gauge
+            && self.name.starts_with("modules.")
+            && self.name.split('.').nth(2) == Some(FOLLOWING)
+    }
+
+    /// Whether it ends when nothing was sent to it for its time to live: one of a job, which may be over, of a guest, or
+    /// one that is called what a module calls it. The sums of jobs stay, and what else is the service's own is the
+    /// service's business.
     pub(crate) fn is_passing(&self) -> bool {
-        let of_job = || self.tags.iter().any(|(key, value)| key == JOB_TAG && value != ENDED);
-        self.is_of_guest() || (!is_reserved(&self.name) && of_job())
+        let is_sum = || self.tags.len() == 1 && self.tags.iter().any(|(_, value)| value == ENDED);
+        let of_job = || self.tags.iter().any(|(key, _)| key == JOB_TAG) && !is_sum();
+        self.is_of_guest() || self.follows_others() || (!is_reserved(&self.name) && of_job())
     }
 
     /// The series that goes on with what this one, which ends, amounts to: of jobs one for each name, however many tags
@@ -225,6 +237,9 @@ impl Key {
         Key::new(name, &tags, kind, unit).map_err(|_| DecodeError::Malformed("bad name or tags"))
     }
 }
+
+/// The part of a name after which a module's own words follow.
+const FOLLOWING: &str = "stats";
 
 /// The tag that says whose series were refused.
 pub(crate) const PREFIX_TAG: &str = "prefix";

@@ -150,6 +150,9 @@ impl StatsAgg {
         self.collect.collectors.choose(&mut self.node, config.collect.clone(), now_ns);
         self.node.set_ttl(config.ttl);
         self.node.set_guest_series(config.guest_series);
+        if !config.guest_query {
+            self.end_streams_of_guests();
+        }
         if config.history != self.config.history {
             self.node.set_history(config.history);
         }

@@ -6,6 +6,9 @@ use stats_collect::{Access, Collectors, Failure, Place, Question, access};
 use std::collections::HashMap;
 use std::path::PathBuf;
 
+/// A longer answer is not read: as JSON it takes many times its size of the broker's memory.
+const ANSWER_MAX: usize = 8 << 20;
+
 /// What is asked for, and what is under way.
 pub(crate) struct Collect {
     pub(crate) collectors: Collectors,
@@ -54,7 +57,11 @@ impl StatsAgg {
     fn collected(&mut self, id: u64, reply: Result<Reply, Error>) {
         let now_ns = self.now().mono_ns;
         self.collect.under_way.remove(&id);
-        let answer = reply.and_then(|reply| reply.json()).map_err(|error| match error.errnum() {
+        let answer = reply.and_then(|reply| match reply.raw().len() {
+            0..=ANSWER_MAX => reply.json(),
+            _ => Err(Error::new(libc::EMSGSIZE, "an answer that is too long to be read")),
+        });
+        let answer = answer.map_err(|error| match error.errnum() {
             libc::ENOSYS => Failure::Absent,
             _ => Failure::Failed,
         });

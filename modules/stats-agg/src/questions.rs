@@ -27,6 +27,9 @@ const GATHER_TIMEOUT: Duration = Duration::from_secs(3);
 const ANSWER_MAX: usize = 64 << 20;
 /// Streams that are open at once; more are refused.
 const STREAMS_MAX: usize = 64;
+/// Of both, guests together may have one in so many, and each of them one in so many.
+const OF_GUESTS: usize = 2;
+const OF_A_GUEST: usize = 8;
 /// What one stream may send before it ends. A client that does not read leaves what it is sent in the broker's memory,
 /// of which Flux tells nobody; one that does reads the end and asks again.
 const STREAM_MAX: usize = 4 << 20;
@@ -62,7 +65,7 @@ struct Question {
 
 enum Asker {
     /// A streaming request that wants but one answer is told that there is no more (RFC 6).
-    Once { request: KeptRequest, streaming: bool },
+    Once { request: KeptRequest, streaming: bool, guest: Option<u32> },
     /// One of the streams.
     Stream(u64),
 }
@@ -76,8 +79,8 @@ struct Stream {
     busy: bool,
     /// Bytes that it has sent.
     sent: usize,
-    /// The instance's owner asks.
-    owner: bool,
+    /// The user who asks; `None`: the instance's owner.
+    guest: Option<u32>,
 }
 
 /// What is asked of other ranks.
@@ -111,14 +114,41 @@ impl Question {
 
 impl Asker {
     fn once(scope: &Scope<StatsAgg>, request: &Request<'_>) -> Result<Self, Error> {
-        Ok(Asker::Once { request: scope.keep(request)?, streaming: request.is_streaming() })
+        let (streaming, guest) = (request.is_streaming(), guest(request));
+        Ok(Asker::Once { request: scope.keep(request)?, streaming, guest })
     }
+}
+
+/// The user who sent a request; `None`: the instance's owner.
+fn guest(request: &Request<'_>) -> Option<u32> {
+    (!request.from_owner()).then(|| request.userid())
+}
+
+/// Refuses one more where there are too many, or where guests have what they may have.
+fn check_room(
+    what: &str,
+    max: usize,
+    guest: Option<u32>,
+    there: impl Iterator<Item = Option<u32>>,
+) -> Result<(), Error> {
+    let there: Vec<Option<u32>> = there.collect();
+    let busy = |text: String| Err(Error::new(libc::EBUSY, text));
+    if there.len() >= max {
+        return busy(format!("{max} {what} already; ask again in a moment"));
+    }
+    if guest.is_some() && there.iter().filter(|of| of.is_some()).count() >= max / OF_GUESTS {
+        return busy(format!("{} {what} of guests already; ask again in a moment", max / OF_GUESTS));
+    }
+    if guest.is_some() && there.iter().filter(|of| **of == guest).count() >= max / OF_A_GUEST {
+        return busy(format!("{} {what} of yours already", max / OF_A_GUEST));
+    }
+    Ok(())
 }
 
 impl StatsAgg {
     /// The merged tree of this rank's subtree.
     pub(crate) fn ask_tree(&mut self, scope: &Scope<Self>, request: &Request<'_>) -> Result<Answer, Error> {
-        self.check_room()?;
+        self.check_questions(guest(request))?;
         let mut query = Query::default();
         query.hide(self.hidden(request.from_owner()));
         let steps = Steps::tree(&self.node, query);
@@ -130,7 +160,7 @@ impl StatsAgg {
     pub(crate) fn ask_series(&mut self, scope: &Scope<Self>, request: &Request<'_>) -> Result<Answer, Error> {
         let mut payload = request.json()?;
         let query = Query::parse(&payload).map_err(|error| Error::invalid(error.to_string()))?;
-        self.check_room()?;
+        self.check_questions(guest(request))?;
         if let Value::Object(keys) = &mut payload {
             keys.remove("stream");
         }
@@ -141,9 +171,8 @@ impl StatsAgg {
         if !request.is_streaming() {
             return Err(Error::new(libc::EPROTO, "stream: the request must be a streaming one (RFC 6)"));
         }
-        if self.questions.streams.len() >= STREAMS_MAX {
-            return Err(Error::new(libc::EBUSY, format!("{STREAMS_MAX} streams are open already")));
-        }
+        let open = self.questions.streams.values().map(|stream| stream.guest);
+        check_room("streams are open", STREAMS_MAX, guest(request), open)?;
         self.questions.numbers += 1;
         let number = self.questions.numbers;
         let stream = Stream {
@@ -152,7 +181,7 @@ impl StatsAgg {
             payload,
             busy: false,
             sent: 0,
-            owner: request.from_owner(),
+            guest: guest(request),
         };
         self.questions.streams.insert(number, stream);
         self.feed(scope, number);
@@ -168,12 +197,23 @@ impl StatsAgg {
         }
     }
 
-    fn check_room(&self) -> Result<(), Error> {
-        if self.questions.under_way.len() < QUESTIONS_MAX {
-            return Ok(());
+    fn check_questions(&self, guest: Option<u32>) -> Result<(), Error> {
+        let under_way = self.questions.under_way.values().map(|question| match question.to {
+            Asker::Once { guest, .. } => guest,
+            Asker::Stream(_) => None,
+        });
+        check_room("questions are under way", QUESTIONS_MAX, guest, under_way)
+    }
+
+    /// Guests may not ask any more: nor are those answered who have asked for more than one answer.
+    pub(crate) fn end_streams_of_guests(&mut self) {
+        let streams = std::mem::take(&mut self.questions.streams);
+        let (ended, kept) = streams.into_iter().partition(|(_, stream)| stream.guest.is_some());
+        self.questions.streams = kept;
+        let ended: BTreeMap<u64, Stream> = ended;
+        for (_, stream) in ended {
+            stream.request.respond(Err(Error::new(libc::EPERM, "guests may not ask any more (guest-query)")));
         }
-        let text = format!("{QUESTIONS_MAX} questions are under way already; ask again in a moment");
-        Err(Error::new(libc::EBUSY, text))
     }
 
     /// A client is gone, and so are its streams and what it waits for.
@@ -222,7 +262,8 @@ impl StatsAgg {
     fn feed(&mut self, scope: &Scope<Self>, number: u64) {
         if let Some(stream) = self.questions.streams.get_mut(&number) {
             stream.busy = true;
-            let (query, payload, owner) = (stream.query.clone(), stream.payload.clone(), stream.owner);
+            let (query, payload, owner) =
+                (stream.query.clone(), stream.payload.clone(), stream.guest.is_none());
             self.answer(scope, Asker::Stream(number), query, payload, owner);
         }
     }
@@ -424,7 +465,7 @@ impl StatsAgg {
             Ok(Answer::Text(question_text(question.frame, question.gather, question.parts)))
         };
         match question.to {
-            Asker::Once { request, streaming: true } if answer.is_ok() => {
+            Asker::Once { request, streaming: true, .. } if answer.is_ok() => {
                 answer.into_iter().for_each(|answer| request.send(answer));
                 request.respond(Err(Error::new(libc::ENODATA, "that was all")));
             }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 pub(crate) const DISK: Collector = Collector {
     name: "disk",
-    about: "Room for rundir and statedir; absent where they are on a file system that might hang (NFS, Lustre, …), which nobody \
+    about: "Room for rundir and statedir (which rank 0 alone may have); absent where they are on a file system that might hang (NFS, Lustre, …), which nobody \
             asks from the broker's address space",
     ranks: Ranks::All,
     default: true,

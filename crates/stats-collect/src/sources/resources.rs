@@ -56,7 +56,7 @@ pub(crate) const RESOURCES: Collector = Collector {
     series: SERIES,
     work: Work::Ask(&[
         Ask::new("resource.sched-status", read_sched),
-        Ask { period: Some(Duration::from_secs(30)), ..Ask::new("resource.status", read_status) },
+        Ask::new("resource.status", read_status),
     ]),
 };
 

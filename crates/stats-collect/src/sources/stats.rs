@@ -17,7 +17,8 @@ const DEPTH_MAX: usize = 8;
 
 pub(crate) const STATS: Collector = Collector {
     name: NAME,
-    about: "All numbers that a module tells of itself, of modules that are chosen by `stats:MODULE`",
+    about: "All numbers that a module tells of itself, but those in lists, of modules that are chosen by `stats:MODULE` (which may be \
+            loaded later)",
     ranks: Ranks::All,
     default: false,
     period: Duration::from_secs(10),
