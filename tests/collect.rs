@@ -1,6 +1,6 @@
 //! What Flux and the kernel know of brokers, as series: held against what they say when asked directly.
 
-use flux_testbed::{Backend, Instance, Options};
+use flux_testbed::{Backend, Error, Instance, Options};
 use serde_json::{Value, json};
 use std::time::Duration;
 use tests::{complaints, eventually, facts, query, real, say, series};
@@ -12,6 +12,7 @@ facts! {
     the_broker_s_process_is_as_the_kernel_says,
     what_is_chosen_is_collected_and_what_is_not_any_more_goes,
     guests_are_told_nothing_that_is_the_owner_s,
+    a_guest_s_streams_are_few_and_end_when_guests_may_not_ask_any_more,
 }
 
 fn start(backend: Backend, size: u32, arguments: &[&str]) -> Instance {
@@ -142,6 +143,39 @@ fn guests_are_told_nothing_that_is_the_owner_s(backend: Backend) {
     assert!(tree["modules"]["loadgen"]["wakeups"].is_number(), "{tree}");
     assert!(tree["modules"]["loadgen"]["stats"].is_null(), "{tree}");
     instance.remove([2], "loadgen").unwrap();
+    end(instance);
+}
+
+fn a_guest_s_streams_are_few_and_end_when_guests_may_not_ask_any_more(backend: Backend) {
+    const EACH: usize = 8;
+    const EPERM: i32 = 1;
+    const EBUSY: i32 = 16;
+    let instance = Instance::start(Options { size: 1, ..Options::new(backend) }).unwrap();
+    let with = |guest_query: bool| json!({ "stats-agg": { "period": "500ms", "guest-query": guest_query } });
+    instance.configure(&with(true)).unwrap();
+    instance.load([0], "stats-agg", &[]).unwrap();
+    let question = json!({ "match": ["none"], "stream": true });
+    // More answers than will come: they wait for the end.
+    let stream = || instance.stream_as_guest(0, "stats-agg.query", &question, u32::MAX);
+    let errnum = |outcome: Result<Vec<Value>, Error>| match outcome {
+        Err(Error::Rpc { errnum, .. }) => errnum,
+        other => panic!("{other:?}"),
+    };
+    std::thread::scope(|scope| {
+        let streams: Vec<_> = (0..EACH).map(|_| scope.spawn(stream)).collect();
+        let open = || series(&instance, "stats-agg.streams")["sum"].clone();
+        eventually("all of them", LIMIT, open, |open| *open == EACH);
+        assert_eq!(errnum(stream()), EBUSY, "one more");
+        assert_eq!(
+            instance.stream(0, "stats-agg.query", &question, 2).unwrap().len(),
+            2,
+            "the owner has room"
+        );
+        instance.configure(&with(false)).unwrap();
+        for stream in streams {
+            assert_eq!(errnum(stream.join().unwrap()), EPERM);
+        }
+    });
     end(instance);
 }
 

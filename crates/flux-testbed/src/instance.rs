@@ -183,8 +183,30 @@ impl Instance {
 
     /// The first `responses` of a stream, as a client of its own asks that then goes.
     pub fn stream(&self, rank: u32, topic: &str, payload: &Value, responses: u32) -> Result<Vec<Value>> {
+        self.stream_of(false, rank, topic, payload, responses)
+    }
+
+    /// As [`Instance::stream`], with the role of a guest.
+    pub fn stream_as_guest(
+        &self,
+        rank: u32,
+        topic: &str,
+        payload: &Value,
+        responses: u32,
+    ) -> Result<Vec<Value>> {
+        self.stream_of(true, rank, topic, payload, responses)
+    }
+
+    fn stream_of(
+        &self,
+        guest: bool,
+        rank: u32,
+        topic: &str,
+        payload: &Value,
+        responses: u32,
+    ) -> Result<Vec<Value>> {
         let program = self.stage.program("testbed-rpc");
-        let mut client = Client::start(&program, &self.environment(), &self.uri(rank), false)?;
+        let mut client = Client::start(&program, &self.environment(), &self.uri(rank), guest)?;
         match client.stream(rank, topic, payload, responses)? {
             Value::Array(answers) => Ok(answers),
             other => Err(Error::Rpc { topic: topic.into(), errnum: EPROTO, text: other.to_string() }),

@@ -183,12 +183,14 @@ fn any_sketch_and_any_set_is_refused_or_has_sound_quantiles_and_members() {
         for series in node.answer(&Query::default(), at(3))["series"].as_array().unwrap() {
             let number = |key: &str| series[key].as_f64().filter(|number| number.is_finite());
             match series["type"].as_str() {
+                // A batch may tell of a clear, after which there is nothing.
+                Some("timer") if number("count") == Some(0.0) => assert!(series["p50"].is_null(), "{series}"),
                 Some("timer") => {
                     let quantiles = ["min", "p50", "p90", "p99", "max"].map(|key| number(key).unwrap());
                     assert!(quantiles.is_sorted(), "{series}");
                     assert!(number("count").unwrap() >= 1.0 && number("stddev").unwrap() >= 0.0, "{series}");
                 }
-                Some("set") => assert!(number("estimate").unwrap() >= 1.0, "{series}"),
+                Some("set") => assert!(number("estimate").unwrap() >= 0.0, "{series}"),
                 _ => {}
             }
         }
