@@ -62,8 +62,9 @@ struct Source {
     read: Read,
     /// The module that is asked, if it is one.
     module: Option<String>,
-    /// It has an answer of its own, or came again after it was away.
+    /// It has an answer of its own, which is not what is asked for.
     other_form: bool,
+    /// It has come since the last list of modules: its counts began at zero.
     anew: bool,
     task: Task,
 }

@@ -205,17 +205,6 @@ impl StatsAgg {
         check_room("questions are under way", QUESTIONS_MAX, guest, under_way)
     }
 
-    /// Guests may not ask any more: nor are those answered who have asked for more than one answer.
-    pub(crate) fn end_streams_of_guests(&mut self) {
-        let streams = std::mem::take(&mut self.questions.streams);
-        let (ended, kept) = streams.into_iter().partition(|(_, stream)| stream.guest.is_some());
-        self.questions.streams = kept;
-        let ended: BTreeMap<u64, Stream> = ended;
-        for (_, stream) in ended {
-            stream.request.respond(Err(Error::new(libc::EPERM, "guests may not ask any more (guest-query)")));
-        }
-    }
-
     /// A client is gone, and so are its streams and what it waits for.
     pub(crate) fn end_streams_of(&mut self, request: &Request<'_>) {
         self.questions.streams.retain(|_, stream| !stream.request.is_ended_by(request));
@@ -227,24 +216,29 @@ impl StatsAgg {
 
     /// A stream is no longer wanted.
     pub(crate) fn cancel_stream(&mut self, request: &Request<'_>) {
-        let streams = &mut self.questions.streams;
-        let cancelled: Vec<u64> = streams
-            .iter()
-            .filter(|(_, stream)| stream.request.is_cancelled_by(request))
-            .map(|(&number, _)| number)
-            .collect();
-        for number in cancelled {
-            if let Some(stream) = streams.remove(&number) {
-                stream.request.respond(Err(Error::new(libc::ECANCELED, "cancelled")));
-            }
-        }
+        self.end_streams_if(
+            |stream| stream.request.is_cancelled_by(request),
+            &Error::new(libc::ECANCELED, "cancelled"),
+        );
+    }
+
+    /// Guests may not ask any more: nor are those answered who have asked for more than one answer.
+    pub(crate) fn end_streams_of_guests(&mut self) {
+        let why = Error::new(libc::EPERM, "guests may not ask any more (guest-query)");
+        self.end_streams_if(|stream| stream.guest.is_some(), &why);
     }
 
     /// The module ends: all streams do, in order.
     pub(crate) fn end_streams(&mut self) {
-        for (_, stream) in std::mem::take(&mut self.questions.streams) {
-            stream.request.respond(Err(Error::new(libc::ENODATA, "the module is being unloaded")));
-        }
+        self.end_streams_if(|_| true, &Error::new(libc::ENODATA, "the module is being unloaded"));
+    }
+
+    fn end_streams_if(&mut self, ends: impl Fn(&Stream) -> bool, why: &Error) {
+        let streams = std::mem::take(&mut self.questions.streams);
+        let (ended, kept): (BTreeMap<_, _>, BTreeMap<_, _>) =
+            streams.into_iter().partition(|(_, stream)| ends(stream));
+        self.questions.streams = kept;
+        ended.into_values().for_each(|stream| stream.request.respond(Err(why.clone())));
     }
 
     /// The end of a period: every stream gets an answer, unless its last one is still in the making.
