@@ -1,7 +1,7 @@
 //! The command `flux stats`, as a person or a program meets it.
 
 use flux_testbed::{Backend, Instance, Options};
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
@@ -16,6 +16,7 @@ facts! {
     what_is_watched_is_shown_each_period,
     a_question_that_makes_no_sense_says_what_does,
     ranks_that_are_missing_are_said_and_make_the_status,
+    the_module_is_loaded_and_removed_everywhere_with_a_word_for_each_rank,
 }
 
 /// How a command ended, and what it wrote.
@@ -279,4 +280,82 @@ fn ranks_that_are_missing_are_said_and_make_the_status(backend: Backend) {
     assert_eq!(said.err, "flux-stats: stats-agg is not loaded on rank 0: run `flux stats load`\n");
     instance.remove(0..SIZE, "loadgen").unwrap();
     instance.stop().unwrap();
+}
+
+fn the_module_is_loaded_and_removed_everywhere_with_a_word_for_each_rank(backend: Backend) {
+    let instance = Instance::start(Options { size: 4, ..Options::new(backend) }).unwrap();
+    let said = |words: &[&str]| {
+        let Ended { status, out, err } = stats(&instance, words);
+        // How long it took is another every time.
+        let out = out.lines().map(|line| line.split(" in ").next().unwrap());
+        (status.unwrap(), out.collect::<Vec<_>>().join("\n") + &err)
+    };
+    let loaded = || -> Vec<u32> {
+        (0..4).filter(|&rank| instance.modules(rank).unwrap().contains(&"stats-agg".to_owned())).collect()
+    };
+    let none = (1, "flux-stats: stats-agg is not loaded on ranks 0-3\n".to_owned());
+    assert_eq!(said(&["unload"]), none);
+
+    // What the module refuses is told in its own words, which the broker keeps in its log.
+    let (status, why) = said(&["load", "period=x"]);
+    assert_eq!(status, 1);
+    assert!(
+        why.starts_with("flux-stats: ranks 0-3: cannot load it: period=x: expected a duration: "),
+        "{why}"
+    );
+    let (status, why) = said(&["load", "-r", "2", "bogus=1"]);
+    assert_eq!(status, 1);
+    assert!(why.starts_with("flux-stats: rank 2: cannot load it: bogus=1: unknown key; allowed: "), "{why}");
+    let (status, why) = said(&["load", "--module", "/nonexistent/stats-agg.so"]);
+    assert_eq!(status, 1);
+    assert!(
+        why.contains("ranks 0-3: cannot load it: /nonexistent/stats-agg.so: cannot open shared"),
+        "{why}"
+    );
+    assert_eq!(loaded(), [0; 0]);
+
+    assert_eq!(said(&["load", "-r", "1-2", "period=0.5s"]), (0, "loaded on ranks 1-2".into()));
+    assert_eq!(loaded(), [1, 2]);
+    assert_eq!(said(&["load"]), (0, "loaded on ranks 0,3\nalready loaded on ranks 1-2".into()));
+    assert_eq!(said(&["load"]), (0, "already loaded on ranks 0-3".into()));
+    let (status, why) = said(&["load", "period=1s"]);
+    assert_eq!(status, 1);
+    assert!(why.contains("ranks 0-3: stats-agg is loaded already and keeps its settings: "), "{why}");
+    let ranks = || coverage(&query(&instance, &["none"])).0;
+    eventually("all ranks", LIMIT, ranks, |covered| covered == "0-3");
+
+    assert_eq!(said(&["unload", "-r", "3"]), (0, "removed from rank 3".into()));
+    assert_eq!(said(&["unload"]), (0, "removed from ranks 0-2\nwas not loaded on rank 3".into()));
+    assert_eq!((loaded(), said(&["unload"])), (vec![], none));
+
+    for (words, why) in [
+        (["load", "-r", "7"], "--rank: there is no rank 7: this instance has the ranks 0-3"),
+        (["unload", "-r", "1-9"], "--rank: there is no rank 4-9: this instance has the ranks 0-3"),
+        (
+            ["unload", "-r", "x"],
+            "--rank: \"x\" is no idset: expected ranks and ranges of them, ascending or not, as in 0-3,7",
+        ),
+    ] {
+        assert_eq!(said(&words), (2, format!("flux-stats: {why}\n")));
+    }
+    // Where a broker is dead the others have what they should.
+    instance.kill(3).unwrap();
+    let group = json!({ "name": "broker.online" });
+    let online = || instance.rpc(0, "groups.get", group.clone()).unwrap()["members"].clone();
+    eventually("rank 3 is known to be dead", LIMIT, online, |online| {
+        // The double writes no ranges.
+        *online == "0-2" || *online == "0,1,2"
+    });
+    let down = "flux-stats: rank 3: cannot load it: its broker is down, or its link to this one\n";
+    assert_eq!(said(&["load", "-r", "2-3"]), (1, format!("loaded on rank 2{down}")));
+    assert_eq!(loaded_but(&instance, 3), [2]);
+    let said = said(&["unload"]);
+    let told = "left out, for they are offline: rank 3\nremoved from rank 2\nwas not loaded on ranks 0-1";
+    assert_eq!(said, (0, told.into()));
+}
+
+/// The ranks that have the module, but for a dead one.
+fn loaded_but(instance: &Instance, dead: u32) -> Vec<u32> {
+    let ranks = (0..instance.size()).filter(|&rank| rank != dead);
+    ranks.filter(|&rank| instance.modules(rank).unwrap().contains(&"stats-agg".to_owned())).collect()
 }

@@ -4,6 +4,7 @@
 //!
 //! ```sh
 //! flux stats query 'modules.*.work_s' --top 10   # series of the whole instance
+//! flux stats load              # the module on every rank
 //! flux stats peek              # what every module of this node's brokers does now, though a broker hangs
 //! flux stats send NAME VALUE   # a metric from a shell
 //! ```
@@ -17,6 +18,7 @@ mod answer;
 mod hosts;
 #[allow(dead_code, reason = "the commands to come ask more")]
 mod instance;
+mod load;
 #[allow(dead_code, reason = "the commands to come end otherwise, too")]
 mod outcome;
 mod peek;
@@ -40,9 +42,11 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
+    Load(load::LoadOptions),
     Peek(peek::Options),
     Query(query::Options),
     Send(send::Options),
+    Unload(load::UnloadOptions),
 }
 
 fn main() -> ExitCode {
@@ -65,9 +69,11 @@ fn main() -> ExitCode {
 
 fn run(Arguments { reach, command }: &Arguments) -> Ended {
     match command {
+        Command::Load(options) => load::load(options, reach),
         Command::Peek(options) => peek::run(options, reach),
         Command::Query(options) => query::run(options, reach),
         Command::Send(options) => send::run(options, reach),
+        Command::Unload(options) => load::unload(options, reach),
     }
 }
 
