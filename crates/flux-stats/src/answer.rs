@@ -3,6 +3,7 @@
 //! What a newer module may add is ignored; durations are in seconds.
 
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 use std::collections::BTreeMap;
 
 /// A whole answer.
@@ -151,28 +152,46 @@ struct Written {
     kind: String,
     rank: Option<u32>,
     ranks: Option<String>,
-    total: Option<f64>,
-    rate: Option<f64>,
-    count: Option<u64>,
-    sum: Option<f64>,
+    total: Option<Number>,
+    rate: Option<Number>,
+    count: Option<Number>,
+    sum: Option<Number>,
     min: Option<Edge>,
     max: Option<Edge>,
-    stddev: Option<f64>,
-    p50: Option<f64>,
-    p90: Option<f64>,
-    p99: Option<f64>,
-    estimate: Option<f64>,
-    relative_error: Option<f64>,
+    stddev: Option<Number>,
+    p50: Option<Number>,
+    p90: Option<Number>,
+    p99: Option<Number>,
+    estimate: Option<Number>,
+    relative_error: Option<Number>,
     since: Option<Since>,
 }
 
-/// `min` and `max`: a number, a rank's state, or a rank's rate.
+/// A number; or what a type that this version does not know has under the same name.
+#[derive(Clone, Copy, Deserialize)]
+#[serde(untagged)]
+enum Number {
+    Real(f64),
+    Other(IgnoredAny),
+}
+
+impl Number {
+    fn real(self) -> Option<f64> {
+        match self {
+            Number::Real(real) => Some(real),
+            Number::Other(_) => None,
+        }
+    }
+}
+
+/// `min` and `max`: a number, a rank's state, or a rank's rate; or what this version does not know.
 #[derive(Clone, Copy, Deserialize)]
 #[serde(untagged)]
 enum Edge {
     Plain(f64),
     State(Extreme),
     Rate { rank: u32, rate: f64 },
+    Other(IgnoredAny),
 }
 
 impl Edge {
@@ -181,6 +200,7 @@ impl Edge {
             Edge::Plain(value) => value,
             Edge::State(state) => state.value,
             Edge::Rate { rate, .. } => rate,
+            Edge::Other(_) => 0.0,
         }
     }
 
@@ -189,6 +209,7 @@ impl Edge {
             Edge::State(state) => state,
             Edge::Rate { rank, rate } => Extreme { value: rate, rank, time: None },
             Edge::Plain(value) => Extreme { value, ..Extreme::default() },
+            Edge::Other(_) => Extreme::default(),
         }
     }
 }
@@ -196,9 +217,11 @@ impl Edge {
 impl From<Written> for Series {
     fn from(written: Written) -> Self {
         let Written { min, max, .. } = written;
-        let or_zero = Option::<f64>::unwrap_or_default;
+        let known = |number: Option<Number>| number.and_then(Number::real);
+        let or_zero = |number| known(number).unwrap_or_default();
         let state = |edge: Option<Edge>| edge.map_or_else(Extreme::default, Edge::state);
-        let count = written.count.unwrap_or_default();
+        // A float to integer cast saturates.
+        let count = or_zero(written.count) as u64;
         let values = match written.kind.as_str() {
             "counter" => Values::Counter {
                 total: or_zero(written.total),
@@ -207,7 +230,8 @@ impl From<Written> for Series {
             },
             "gauge" => Values::Gauge { count, sum: or_zero(written.sum), min: state(min), max: state(max) },
             "timer" => {
-                let quantiles = (written.stddev, written.p50, written.p90, written.p99);
+                let quantiles =
+                    (known(written.stddev), known(written.p50), known(written.p90), known(written.p99));
                 let shape = match (min, max, quantiles) {
                     (Some(min), Some(max), (Some(stddev), Some(p50), Some(p90), Some(p99))) => {
                         Some(Shape { min: min.plain(), max: max.plain(), stddev, p50, p90, p99 })
@@ -264,12 +288,21 @@ mod tests {
         let min = Extreme { value: 0.01, rank: 4, time: None };
         assert_eq!(values[1], &Values::Gauge { count: 7, sum: 0.2, min, max });
         let shape = Shape { min: 1e-6, max: 0.1, stddev: 1e-5, p50: 4e-5, p90: 5e-5, p99: 9e-5 };
-        let timer = |count, rate, sum, shape, relative_error| Values::Timer { count, rate, sum, shape, relative_error };
+        let timer = |count, rate, sum, shape, relative_error| Values::Timer {
+            count,
+            rate,
+            sum,
+            shape,
+            relative_error,
+        };
         assert_eq!(values[2], &timer(2, 1.0, 0.05, Some(shape), 0.0078));
         assert_eq!(values[3], &timer(0, 0.0, 0.0, None, 0.0));
         assert_eq!(values[4], &Values::Set { estimate: 3.0, relative_error: 0.0 });
         assert_eq!(values[5], &Values::Other("topk".into()));
-        assert_eq!(answer.series("modules.kvs.wakeups").unwrap().since.as_ref().unwrap().points, [99.5, 100.5]);
+        assert_eq!(
+            answer.series("modules.kvs.wakeups").unwrap().since.as_ref().unwrap().points,
+            [99.5, 100.5]
+        );
         assert_eq!(answer.series("modules.kvs.longest_work_s"), None, "it has tags");
     }
 

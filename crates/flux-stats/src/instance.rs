@@ -74,7 +74,8 @@ fn resolve(target: &str) -> Result<String, Error> {
         .args(["uri", "--", target])
         .output()
         .map_err(|error| unresolved(format!("running `flux uri`: {error}")))?;
-    let last_line = |text: &[u8]| String::from_utf8_lossy(text).trim().lines().last().unwrap_or("").to_owned();
+    let last_line =
+        |text: &[u8]| String::from_utf8_lossy(text).trim().lines().last().unwrap_or("").to_owned();
     if output.status.success() {
         Ok(last_line(&output.stdout))
     } else {

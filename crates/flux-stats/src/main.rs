@@ -11,11 +11,15 @@
 //! are missing from an answer, 4 when `doctor` has findings.
 #![forbid(unsafe_code)]
 
+#[allow(dead_code, reason = "the commands to come ask, too")]
 mod answer;
+#[allow(dead_code, reason = "the commands to come ask, too")]
 mod instance;
+#[allow(dead_code, reason = "the commands to come end otherwise, too")]
 mod outcome;
 mod peek;
 mod send;
+#[allow(dead_code, reason = "the commands to come show more")]
 mod show;
 
 use clap::{Parser, Subcommand};

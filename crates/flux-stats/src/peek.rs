@@ -1,9 +1,10 @@
 //! `flux stats peek`: brokers read from outside, through the slot tables that their probes keep. No broker is asked:
 //! it may be stopped, or a module may hang, or its link upstream may be silent.
 
+mod shown;
+
 use crate::instance::Reach;
 use crate::outcome::{Ended, Outcome, print};
-use crate::show;
 use clap::Args;
 use serde::Serialize;
 use stats_probe::peek::{Peek, PeekError, PeekThread, peek, peek_process, threads_of_process};
@@ -124,7 +125,7 @@ fn shown(options: &Options, reach: &Reach) -> Result<String, Error> {
         let json = serde_json::json!({ "version": VERSION, "brokers": brokers });
         return Ok(format!("{json:#}\n"));
     }
-    Ok(brokers.iter().map(show::broker).collect::<Vec<_>>().join("\n"))
+    Ok(brokers.iter().map(shown::broker).collect::<Vec<_>>().join("\n"))
 }
 
 /// `local://RUNDIR/local-RANK`, or `local:///run/flux/local` of the system instance.
