@@ -147,8 +147,12 @@ fn every_row_of_the_table_has_a_test() {
         let tests: Vec<_> = proof.split('`').skip(1).step_by(2).collect();
         assert!(!tests.is_empty(), "no test: {row}");
         for test in tests {
-            let (file, name) = test.rsplit_once("::").unwrap_or_else(|| panic!("{test}: expected FILE::TEST"));
-            assert!(has_test(&workspace_root().join(format!("{file}.rs")), name), "no {name} in {file}.rs: {row}");
+            let (file, name) =
+                test.rsplit_once("::").unwrap_or_else(|| panic!("{test}: expected FILE::TEST"));
+            assert!(
+                has_test(&workspace_root().join(format!("{file}.rs")), name),
+                "no {name} in {file}.rs: {row}"
+            );
         }
     }
 }

@@ -67,3 +67,13 @@ pub(crate) fn print(text: &str) -> Result<(), Failure> {
         Ok(()) => Ok(()),
     }
 }
+
+/// A line on standard error, which may be closed or full: nobody is left to be told.
+pub(crate) fn say(line: &str) {
+    let _ = writeln!(std::io::stderr(), "{line}");
+}
+
+/// What went wrong, in the name of this command.
+pub(crate) fn complain(what: &str) {
+    say(&format!("flux-stats: {what}"));
+}
