@@ -5,6 +5,7 @@
 //! ```sh
 //! flux stats peek              # what every module of this node's brokers does now, though a broker hangs
 //! flux stats send NAME VALUE   # a metric from a shell
+//! flux stats record -o FILE    # what the instance says, period by period
 //! ```
 //!
 //! It exits with 0, 1 when it could not do what it was asked to, 2 when the arguments make no sense, 3 when some ranks
@@ -18,6 +19,8 @@ mod instance;
 #[allow(dead_code, reason = "the commands to come end otherwise, too")]
 mod outcome;
 mod peek;
+mod record;
+mod recording;
 mod send;
 #[allow(dead_code, reason = "the commands to come show more")]
 mod show;
@@ -38,6 +41,7 @@ struct Arguments {
 #[derive(Subcommand)]
 enum Command {
     Peek(peek::Options),
+    Record(record::Options),
     Send(send::Options),
 }
 
@@ -45,6 +49,7 @@ fn main() -> ExitCode {
     let Arguments { reach, command } = Arguments::parse();
     let ended = match command {
         Command::Peek(options) => peek::run(&options, &reach),
+        Command::Record(options) => record::run(&options, &reach),
         Command::Send(options) => send::run(&options, &reach),
     };
     ExitCode::from(match ended {
