@@ -6,6 +6,7 @@
 //! flux stats peek              # what every module of this node's brokers does now, though a broker hangs
 //! flux stats send NAME VALUE   # a metric from a shell
 //! flux stats record -o FILE    # what the instance says, period by period
+//! flux stats report FILE -o report.html
 //! ```
 //!
 //! It exits with 0, 1 when it could not do what it was asked to, 2 when the arguments make no sense, 3 when some ranks
@@ -15,12 +16,14 @@
 #[allow(dead_code, reason = "the commands to come ask, too")]
 mod answer;
 #[allow(dead_code, reason = "the commands to come ask, too")]
+mod hosts;
 mod instance;
 #[allow(dead_code, reason = "the commands to come end otherwise, too")]
 mod outcome;
 mod peek;
 mod record;
 mod recording;
+mod report;
 mod send;
 #[allow(dead_code, reason = "the commands to come show more")]
 mod show;
@@ -42,6 +45,7 @@ struct Arguments {
 enum Command {
     Peek(peek::Options),
     Record(record::Options),
+    Report(report::Options),
     Send(send::Options),
 }
 
@@ -50,6 +54,7 @@ fn main() -> ExitCode {
     let ended = match command {
         Command::Peek(options) => peek::run(&options, &reach),
         Command::Record(options) => record::run(&options, &reach),
+        Command::Report(options) => report::run(&options, &reach),
         Command::Send(options) => send::run(&options, &reach),
     };
     ExitCode::from(match ended {

@@ -51,7 +51,8 @@ mod writer;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use reader::{Event, Moment, Reader};
+pub(crate) use coder::Line;
+pub(crate) use reader::{Event, Reader};
 pub(crate) use stored::{Ended, Mark, Session};
 pub(crate) use writer::Writer;
 

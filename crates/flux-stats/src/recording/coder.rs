@@ -230,6 +230,10 @@ impl Decoder {
         Some(())
     }
 
+    pub(super) fn context(&self) -> &Context {
+        &self.context
+    }
+
     /// The answer but for its series, at that time.
     pub(super) fn head(&self, time: f64, unanswered: &str) -> Answer {
         let Context { size, hostlist, period, covered, missing, offline, absent, silent } =

@@ -4,7 +4,9 @@ use super::coder::{Decoder, Line};
 use super::frame::{self, Frame, Piece, Pieces};
 use super::stored::{self, Delta, Ended, Mark, Session};
 use super::{Error, io};
-use crate::answer::{Answer, Series};
+use crate::answer::Answer;
+#[cfg(test)]
+use crate::answer::Series;
 use serde::de::DeserializeOwned;
 use stats_core::IdSet;
 use std::fs::File;
@@ -44,6 +46,16 @@ impl Moment<'_> {
         self.asked.as_ref()
     }
 
+    /// How many brokers the instance has.
+    pub(crate) fn size(&self) -> u32 {
+        self.decoder.context().size
+    }
+
+    /// How often its ranks send what they have, in seconds.
+    pub(crate) fn period(&self) -> f64 {
+        self.decoder.context().period
+    }
+
     /// All but the series.
     pub(crate) fn head(&self) -> Answer {
         self.decoder.head(self.time, &self.delta.unanswered)
@@ -54,6 +66,7 @@ impl Moment<'_> {
     }
 
     /// As it came.
+    #[cfg(test)]
     pub(crate) fn answer(&self) -> Answer {
         let series = self.lines().map(|Line { name, tags, rank, values }| Series {
             name: name.to_owned(),
@@ -124,9 +137,12 @@ impl<R: Read> Reader<R> {
                             None
                         }
                         Some((_, _, false)) => Some(Event::Unread),
-                        Some((delta, asked, true)) => {
-                            Some(Event::Answer(Box::new(Moment { decoder: &self.decoder, time, delta, asked })))
-                        }
+                        Some((delta, asked, true)) => Some(Event::Answer(Box::new(Moment {
+                            decoder: &self.decoder,
+                            time,
+                            delta,
+                            asked,
+                        }))),
                     }
                 }
                 // Of a later version that is otherwise the same.
