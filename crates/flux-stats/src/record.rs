@@ -2,12 +2,12 @@
 
 use crate::answer::Answer;
 use crate::instance::{self, By, Instance, Question, Reach};
-use crate::outcome::{Ended, Failure, Outcome};
+use crate::outcome::{Ended, Failure, Outcome, complain};
 use crate::recording::{self, Mark, Session, Writer};
 use crate::show;
 use clap::Args;
 use stats_core::IdSet;
-use std::io::IsTerminal;
+use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime};
@@ -161,7 +161,7 @@ impl<'o> Recorder<'o> {
             none => {
                 let (mut file, before) = Writer::open(&self.options.output)?;
                 if before.cut > 0 {
-                    eprintln!("flux-stats: {} torn bytes at the end were cut off", before.cut);
+                    complain(&format!("{} torn bytes at the end were cut off", before.cut));
                 }
                 file.session(now(), &self.options.session(self.reach))?;
                 none.insert(file)
@@ -242,19 +242,19 @@ impl<'o> Recorder<'o> {
 
     fn progress(&self) {
         if self.terminal {
-            eprint!("\r\x1b[Krecording: {}", self.summary());
+            let _ = write!(std::io::stderr(), "\r\x1b[Krecording: {}", self.summary());
         }
     }
 
     fn clear(&self) {
         if self.terminal {
-            eprint!("\r\x1b[K");
+            let _ = write!(std::io::stderr(), "\r\x1b[K");
         }
     }
 
     fn say(&self, line: &str) {
         self.clear();
-        eprintln!("flux-stats: {line}");
+        complain(line);
     }
 }
 

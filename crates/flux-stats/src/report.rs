@@ -31,7 +31,7 @@ const SINCE: Duration = Duration::from_secs(600);
 
 /// Make one HTML page of a recording, or of what the instance remembers
 ///
-/// Charts of modules, ranks, jobs and memory, what `flux stats doctor` finds, and what was missing. The page is one file and
+/// Charts of modules, ranks, jobs and memory, and what was missing. The page is one file and
 /// loads nothing. No Flux is needed for a recording.
 #[derive(Args)]
 #[command(
@@ -68,7 +68,7 @@ pub(crate) fn run(options: &Options, reach: &Reach) -> Ended {
     };
     let now =
         SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64());
-    let page = page::page(&model, &[], &Clock::local(), now);
+    let page = page::page(&model, None, &Clock::local(), now);
     match options.output.to_str() {
         Some("-") => outcome::print(&page)?,
         _ => write(&options.output, &page)?,
@@ -95,5 +95,15 @@ fn write(path: &Path, page: &str) -> Result<(), Failure> {
 }
 
 fn hosts(model: &Model) -> Hosts {
-    Hosts::new(model.last.instance.hostlist.as_deref().unwrap_or_default())
+    Hosts::of(model.last.instance.hostlist.as_deref())
+}
+
+/// Where all brokers are, for a title: one host, or the list of them.
+fn place(model: &Model) -> Option<String> {
+    let hosts = hosts(model);
+    let first = hosts.host(0)?;
+    if (0..model.last.instance.size).all(|rank| hosts.host(rank) == Some(first)) {
+        return Some(first.to_owned());
+    }
+    model.last.instance.hostlist.clone()
 }

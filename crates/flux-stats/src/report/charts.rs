@@ -65,7 +65,7 @@ impl Line {
     /// Least, mean, greatest and last of what is known.
     pub(super) fn figures(&self) -> Option<[f64; 4]> {
         let known = || self.data.iter().copied().filter(|number| !number.is_nan());
-        let last = known().last()?;
+        let last = known().next_back()?;
         let (count, sum) = known().fold((0.0, 0.0), |(count, sum), number| (count + 1.0, sum + number));
         Some([
             known().fold(f64::INFINITY, f64::min),

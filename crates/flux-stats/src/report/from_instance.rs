@@ -7,7 +7,7 @@ use crate::answer::{Answer, Series, Since, Values};
 use crate::instance::{By, Error, Instance, Question};
 use stats_core::IdSet;
 use std::collections::BTreeMap;
-use std::io::IsTerminal;
+use std::io::{IsTerminal, Write};
 use std::time::Duration;
 
 /// What is asked of the ranks, some at a time: so many series stay below what an answer may hold.
@@ -95,7 +95,12 @@ fn ask_ranks(instance: &Instance, covered: &IdSet, seconds: f64, model: &mut Mod
     let terminal = std::io::stderr().is_terminal();
     for (place, some) in ranks.chunks(RANKS_AT_A_TIME).enumerate() {
         if terminal && ranks.len() > RANKS_AT_A_TIME {
-            eprint!("\r\x1b[Kasking the ranks: {} of {}", place * RANKS_AT_A_TIME, ranks.len());
+            let _ = write!(
+                std::io::stderr(),
+                "\r\x1b[Kasking the ranks: {} of {}",
+                place * RANKS_AT_A_TIME,
+                ranks.len()
+            );
         }
         let some: IdSet = some.iter().copied().collect();
         let question = Question::new(BY_RANK).by(By::Rank).ranks(&some.to_string()).since(seconds);
@@ -108,7 +113,7 @@ fn ask_ranks(instance: &Instance, covered: &IdSet, seconds: f64, model: &mut Mod
         see(&answer, model);
     }
     if terminal && ranks.len() > RANKS_AT_A_TIME {
-        eprint!("\r\x1b[K");
+        let _ = write!(std::io::stderr(), "\r\x1b[K");
     }
     Ok(())
 }

@@ -264,10 +264,10 @@ impl Gathering {
         let mut sums: BTreeMap<u32, (f64, f64)> = BTreeMap::new();
         for Line { name, rank, values, .. } in lines {
             let Some(rank) = rank else { continue };
-            if let (Some(module), Values::Gauge { max, .. }) = (module_of(name, "longest_work_s"), &values) {
-                if let Some(pair) = self.model.heat.pair(rank, module) {
-                    pair.longest = pair.longest.max(max.value);
-                }
+            if let (Some(module), Values::Gauge { max, .. }) = (module_of(name, "longest_work_s"), &values)
+                && let Some(pair) = self.model.heat.pair(rank, module)
+            {
+                pair.longest = pair.longest.max(max.value);
             }
             let (Some(module), Values::Counter { total, .. }) = (module_of(name, "work_s"), &values) else {
                 continue;

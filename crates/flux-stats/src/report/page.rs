@@ -13,7 +13,7 @@ const LIBRARY: &str = include_str!("../../assets/uPlot.iife.min.js");
 const SCRIPT: &str = include_str!("../../assets/page.js");
 
 /// The page of a report. `made` is now, in seconds since 1970.
-pub(super) fn page(model: &Model, findings: &[Finding], clock: &Clock, made: f64) -> String {
+pub(super) fn page(model: &Model, findings: Option<&[Finding]>, clock: &Clock, made: f64) -> String {
     let charts = charts::all(model);
     let title = title(model);
     // Nothing is loaded, and no script runs but these two, whatever a name may contain.
@@ -42,7 +42,7 @@ pub(super) fn page(model: &Model, findings: &[Finding], clock: &Clock, made: f64
                     h1 { (title) }
                     p.lead { (clock.span(model.axis.start, model.axis.end())) }
                     nav aria-label="Parts of this page" {
-                        a href="#findings" { "Findings" }
+                        @if findings.is_some() { a href="#findings" { "Findings" } }
                         a href="#modules" { "Modules" }
                         a href="#ranks" { "Ranks" }
                         @if !section("jobs").is_empty() { a href="#jobs" { "Jobs" } }
@@ -53,7 +53,9 @@ pub(super) fn page(model: &Model, findings: &[Finding], clock: &Clock, made: f64
                 }
                 main {
                     section #summary aria-label="Summary" { (tables::summary(model, clock)) }
-                    section #findings { h2 { "Findings" } (found(findings)) }
+                    @if let Some(findings) = findings {
+                        section #findings { h2 { "Findings" } (found(findings)) }
+                    }
                     section #modules {
                         h2 { "Modules" }
                         noscript { p.hint { "Charts need scripts; the tables have the same numbers." } }
@@ -92,12 +94,12 @@ pub(super) struct Finding {
 }
 
 fn title(model: &Model) -> String {
-    let hosts = super::hosts(model);
-    let list = model.last.instance.hostlist.as_deref().filter(|hosts| !hosts.is_empty());
-    match hosts.of(0).filter(|_| hosts.is_one()).or(list) {
+    match super::place(model) {
         // Of a long list, its first part says which cluster it is.
-        Some(hosts) if hosts.chars().count() <= 40 => format!("Flux on {hosts}"),
-        Some(hosts) => format!("Flux on {}…", hosts.chars().take(40).collect::<String>()),
+        Some(hosts) if hosts.chars().count() > 40 => {
+            format!("Flux on {}…", hosts.chars().take(40).collect::<String>())
+        }
+        Some(hosts) => format!("Flux on {hosts}"),
         None => format!("Flux instance of {} brokers", model.last.instance.size),
     }
 }

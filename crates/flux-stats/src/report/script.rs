@@ -71,7 +71,7 @@ fn heat(model: &Model) -> Value {
         .map(|row| {
             let first = row * heat.ranks_per_row;
             let last = (first + heat.ranks_per_row - 1).min(model.last.instance.size.max(first + 1) - 1);
-            match hosts.of(first) {
+            match hosts.host(first) {
                 _ if last > first => format!("ranks {first} to {last}"),
                 Some(host) => format!("rank {first} ({host})"),
                 None => format!("rank {first}"),

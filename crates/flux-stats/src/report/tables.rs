@@ -63,10 +63,9 @@ pub(super) fn summary(model: &Model, clock: &Clock) -> Markup {
         html! { div { dt { (name) } dd { (value) @if !more.is_empty() { small { (more) } } } } }
     };
     let busiest = modules_by_work(model).into_iter().next();
-    let (hosts, list) = (super::hosts(model), model.last.instance.hostlist.as_deref());
     html! {
         dl.cards {
-            (card("Brokers", size.to_string(), hosts.is_one().then(|| hosts.of(0)).flatten().or(list).unwrap_or_default().to_owned()))
+            (card("Brokers", size.to_string(), super::place(model).unwrap_or_default()))
             (card("Covered at the end", format!("{covered} of {size}"), missing.join("; ")))
             (card("Heard", show::percent(heard), format!("{} answers, every {}", model.answers, show::duration(model.last.period))))
             (card("Gaps, resets", format!("{}, {}", notes(NoteKind::Gap), notes(NoteKind::Reset)), String::new()))
@@ -185,7 +184,7 @@ pub(super) fn pairs(model: &Model) -> Markup {
             if pair.longest > 0.0 { show::duration(pair.longest) } else { show::UNKNOWN.to_owned() };
         vec![
             text(rank.to_string()),
-            text(hosts.of(*rank).unwrap_or(show::UNKNOWN)),
+            text(hosts.host(*rank).unwrap_or(show::UNKNOWN)),
             text(module.as_str()),
             text(show::percent(pair.share())),
             text(longest),

@@ -31,7 +31,7 @@ impl Recorded {
 
     fn page(&self) -> String {
         let model = self.model(None);
-        page::page(&model, &[], &Clock::utc(), START)
+        page::page(&model, None, &Clock::utc(), START)
     }
 }
 
