@@ -8,6 +8,8 @@
 //! flux stats load              # the module on every rank
 //! flux stats peek              # what every module of this node's brokers does now, though a broker hangs
 //! flux stats send NAME VALUE   # a metric from a shell
+//! flux stats record -o FILE    # what the instance says, period by period
+//! flux stats report FILE -o report.html
 //! ```
 //!
 //! It exits with 0, 1 when it could not do what it was asked to, 2 when the arguments make no sense, 3 when some ranks
@@ -26,6 +28,9 @@ mod load;
 mod outcome;
 mod peek;
 mod query;
+mod record;
+mod recording;
+mod report;
 mod send;
 #[allow(dead_code, reason = "the commands to come show more")]
 mod show;
@@ -53,6 +58,8 @@ enum Command {
     Load(load::LoadOptions),
     Peek(peek::Options),
     Query(query::Options),
+    Record(record::Options),
+    Report(report::Options),
     Send(send::Options),
     Unload(load::UnloadOptions),
 }
@@ -86,6 +93,8 @@ fn run(Arguments { reach, command }: &Arguments) -> Ended {
         Command::Load(options) => load::load(options, reach),
         Command::Peek(options) => peek::run(options, reach),
         Command::Query(options) => query::run(options, reach),
+        Command::Record(options) => record::run(options, reach),
+        Command::Report(options) => report::run(options, reach),
         Command::Send(options) => send::run(options, reach),
         Command::Unload(options) => load::unload(options, reach),
     }
