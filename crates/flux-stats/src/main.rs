@@ -17,6 +17,7 @@
 
 #[allow(dead_code, reason = "the commands to come ask more")]
 mod answer;
+mod generate;
 mod hosts;
 #[allow(dead_code, reason = "the commands to come ask more")]
 mod instance;
@@ -32,12 +33,16 @@ mod send;
 #[allow(dead_code, reason = "the commands to come show more")]
 mod show;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 use outcome::{Ended, Failure, Outcome, complain, print};
 use std::process::ExitCode;
 
+/// Statistics of a Flux instance
+///
+/// What every broker module does, how long it works, sleeps and is blocked, and what modules, programs and jobs push: for
+/// the whole instance, merged exactly by the module stats-agg, which `flux stats load` loads.
 #[derive(Parser)]
-#[command(name = "flux stats", bin_name = "flux stats", version, about = "Statistics of a Flux instance")]
+#[command(name = "flux-stats", bin_name = "flux stats", version)]
 struct Arguments {
     #[command(flatten)]
     reach: instance::Reach,
@@ -57,7 +62,12 @@ enum Command {
 }
 
 fn main() -> ExitCode {
+    let mut words = std::env::args_os();
     let ended = match Arguments::try_parse() {
+        // Whoever installs it wants the files that are made from it; nobody else.
+        _ if words.nth(1).is_some_and(|word| word == generate::NAME) => {
+            generate::run(words, Arguments::command())
+        }
         Ok(arguments) => run(&arguments),
         // clap writes its errors as it likes, and leaves out that it could not.
         Err(error) if error.use_stderr() => Err(Failure::Usage(error.to_string())),
@@ -89,7 +99,6 @@ fn run(Arguments { reach, command }: &Arguments) -> Ended {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory;
 
     #[test]
     fn the_command_line_is_well_formed() {
