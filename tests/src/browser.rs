@@ -44,6 +44,7 @@ pub struct Browser {
 }
 
 impl Browser {
+    /// Starts it; it ends when it is dropped.
     pub fn start(program: &Path) -> Self {
         let profile = tempfile::tempdir().unwrap();
         // It reads descriptor 3 and writes 4.
