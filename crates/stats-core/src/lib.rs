@@ -58,6 +58,7 @@ mod steps;
 mod store;
 mod tree;
 mod value;
+mod walk;
 mod wire;
 
 pub use amount::Amount;
@@ -77,4 +78,5 @@ pub use series::{
 pub use sketch::{BUCKETS, RELATIVE_ERROR, Sketch, bucket};
 pub use steps::{Steps, framed};
 pub use value::{Samples, States};
+pub use walk::{Reading, Total, Walk, Walked};
 pub use wire::DecodeError;

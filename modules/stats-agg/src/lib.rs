@@ -11,6 +11,7 @@ mod ancestors;
 mod collect;
 mod config;
 mod custody;
+mod exports;
 mod left;
 mod measure;
 mod methods;
