@@ -6,19 +6,31 @@
 //! flux stats peek              # what every module of this node's brokers does now, though a broker hangs
 //! flux stats send NAME VALUE   # a metric from a shell
 //! ```
+//!
+//! It exits with 0, 1 when it could not do what it was asked to, 2 when the arguments make no sense, 3 when some ranks
+//! are missing from an answer, 4 when `doctor` has findings.
 #![forbid(unsafe_code)]
 
+#[allow(dead_code, reason = "the commands to come ask, too")]
+mod answer;
+#[allow(dead_code, reason = "the commands to come ask, too")]
+mod instance;
+#[allow(dead_code, reason = "the commands to come end otherwise, too")]
+mod outcome;
 mod peek;
 mod send;
+#[allow(dead_code, reason = "the commands to come show more")]
 mod show;
 
 use clap::{Parser, Subcommand};
-use std::io::{ErrorKind, Write};
+use outcome::Failure;
 use std::process::ExitCode;
 
 #[derive(Parser)]
 #[command(name = "flux stats", bin_name = "flux stats", about = "Statistics of a Flux instance")]
 struct Arguments {
+    #[command(flatten)]
+    reach: instance::Reach,
     #[command(subcommand)]
     command: Command,
 }
@@ -30,25 +42,20 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let text = match Arguments::parse().command {
-        Command::Peek(options) => peek::run(&options).map_err(|error| error.to_string()),
-        Command::Send(options) => send::run(&options).map_err(|error| error.to_string()),
+    let Arguments { reach, command } = Arguments::parse();
+    let ended = match command {
+        Command::Peek(options) => peek::run(&options, &reach),
+        Command::Send(options) => send::run(&options, &reach),
     };
-    let text = match text {
-        Ok(text) => text,
-        Err(error) => {
-            eprintln!("flux-stats: {error}");
-            return ExitCode::FAILURE;
+    ExitCode::from(match ended {
+        Ok(outcome) => outcome.status(),
+        Err(failure) => {
+            if let Failure::Usage(text) | Failure::Failed(text) = &failure {
+                eprintln!("flux-stats: {text}");
+            }
+            failure.status()
         }
-    };
-    match std::io::stdout().write_all(text.as_bytes()) {
-        // Whoever reads has seen enough.
-        Err(error) if error.kind() != ErrorKind::BrokenPipe => {
-            eprintln!("flux-stats: writing: {error}");
-            ExitCode::FAILURE
-        }
-        _ => ExitCode::SUCCESS,
-    }
+    })
 }
 
 #[cfg(test)]

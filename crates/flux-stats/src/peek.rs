@@ -1,13 +1,15 @@
 //! `flux stats peek`: brokers read from outside, through the slot tables that their probes keep. No broker is asked:
 //! it may be stopped, or a module may hang, or its link upstream may be silent.
 
-use crate::show;
+mod shown;
+
+use crate::instance::Reach;
+use crate::outcome::{Ended, Outcome, print};
 use clap::Args;
 use serde::Serialize;
 use stats_probe::peek::{Peek, PeekError, PeekThread, peek, peek_process, threads_of_process};
 use stats_probe::{State, ThreadStat, module_processes};
 use std::collections::BTreeMap;
-use std::env;
 use std::path::{Path, PathBuf};
 
 /// The end of the names of slot tables in a rundir: `NAME.RANK.slots`.
@@ -33,7 +35,7 @@ pub(crate) struct Options {
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
-    #[error("FLUX_URI={0} is on another node: log in there, or name a rundir or a broker's pid")]
+    #[error("{0} is on another node: log in there, or name a rundir or a broker's pid")]
     Remote(String),
     #[error("{}: {why}", path.display())]
     Rundir { path: PathBuf, why: std::io::Error },
@@ -106,19 +108,24 @@ pub(crate) struct Turns {
     pub(crate) longest_work_s: f64,
 }
 
-pub(crate) fn run(options: &Options) -> Result<String, Error> {
+pub(crate) fn run(options: &Options, reach: &Reach) -> Ended {
+    print(&shown(options, reach)?)?;
+    Ok(Outcome::Done)
+}
+
+fn shown(options: &Options, reach: &Reach) -> Result<String, Error> {
     let brokers = match &options.target {
         Some(target) => match target.parse() {
             Ok(pid) => vec![process(pid)?],
             Err(_) => rundir(Path::new(target))?,
         },
-        None => rundir(&default_rundir(env::var("FLUX_URI").ok())?)?,
+        None => rundir(&default_rundir(reach.uri())?)?,
     };
     if options.json {
         let json = serde_json::json!({ "version": VERSION, "brokers": brokers });
         return Ok(format!("{json:#}\n"));
     }
-    Ok(brokers.iter().map(show::broker).collect::<Vec<_>>().join("\n"))
+    Ok(brokers.iter().map(shown::broker).collect::<Vec<_>>().join("\n"))
 }
 
 /// `local://RUNDIR/local-RANK`, or `local:///run/flux/local` of the system instance.

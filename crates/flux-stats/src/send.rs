@@ -1,7 +1,9 @@
 //! `flux stats send`: metrics from a shell, to the broker's own stats-agg.
 
+use crate::instance::{self, Instance, Reach};
+use crate::outcome::{Ended, Failure, Outcome};
 use clap::{Args, ValueEnum};
-use flux::{Client, Node, Payload};
+use flux::Payload;
 use serde_json::{Map, Value, json};
 use stats_core::{Metric, PUSH_METRICS_MAX, PUSH_VERSION};
 use stats_ingest::{HandOver, Limits, Pushing, Shard};
@@ -9,8 +11,6 @@ use std::io::{BufRead, BufReader};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-/// How long the broker may take to answer.
-const TIMEOUT: Duration = Duration::from_secs(10);
 /// How often what is read is sent on.
 const PERIOD: Duration = Duration::from_secs(1);
 /// Series that one run tells apart.
@@ -79,8 +79,8 @@ pub(crate) enum Error {
     Number(String),
     #[error("--add and --ttl are for gauges (-t g)")]
     NoGauge,
-    #[error("no stats-agg on rank {0}: flux module load stats-agg")]
-    Absent(u32),
+    #[error("{0}")]
+    Instance(#[from] instance::Error),
     #[error("{0}")]
     Flux(#[from] flux::Error),
     #[error("reading standard input: {0}")]
@@ -91,15 +91,16 @@ pub(crate) enum Error {
     Lines { lines: u64, bad: u64, refused: u64, last: String },
 }
 
-pub(crate) fn run(options: &Options) -> Result<String, Error> {
+pub(crate) fn run(options: &Options, reach: &Reach) -> Ended {
     if options.name == "-" {
-        let mut sender = Sender::new()?;
-        return send_lines(BufReader::new(std::io::stdin()), &mut sender);
+        let mut sender = Sender::new(reach)?;
+        send_lines(BufReader::new(std::io::stdin()), &mut sender)?;
+        return Ok(Outcome::Done);
     }
     // What is wrong is said before anybody is asked.
-    let metric = metric(options)?;
-    Sender::new()?.push(vec![metric])?;
-    Ok(String::new())
+    let metric = metric(options).map_err(|error| Failure::usage(error.to_string()))?;
+    Sender::new(reach)?.push(vec![metric])?;
+    Ok(Outcome::Done)
 }
 
 fn metric(options: &Options) -> Result<Value, Error> {
@@ -138,33 +139,27 @@ trait Push {
 
 /// Pushes to this broker, numbered so that a repeat would count once.
 struct Sender {
-    client: Client,
+    instance: Instance,
     rank: u32,
     id: String,
     seq: u64,
 }
 
 impl Sender {
-    fn new() -> Result<Self, Error> {
-        let client = Client::open(None)?;
-        let rank = client.rank()?;
+    fn new(reach: &Reach) -> Result<Self, Error> {
+        let instance = reach.connect()?;
+        let rank = instance.client().rank()?;
         let random = getrandom::u64().map_err(|error| flux::Error::new(5, error.to_string()))?;
-        Ok(Sender { client, rank, id: format!("{random:016x}"), seq: 0 })
+        Ok(Sender { instance, rank, id: format!("{random:016x}"), seq: 0 })
     }
 }
 
 impl Push for Sender {
     fn push(&mut self, metrics: Vec<Value>) -> Result<(), Error> {
-        /// `<errno.h>`
-        const ENOSYS: i32 = 38;
         self.seq += 1;
         let count = metrics.len() as u64;
         let push = json!({ "version": PUSH_VERSION, "id": self.id, "seq": self.seq, "metrics": metrics });
-        let sent = self.client.rpc("stats-agg.push", Payload::Json(&push), Node::Rank(self.rank))?;
-        let receipt = match sent.wait(TIMEOUT) {
-            Err(error) if error.errnum() == ENOSYS => return Err(Error::Absent(self.rank)),
-            receipt => receipt?.json()?,
-        };
+        let receipt = self.instance.request("stats-agg.push", Payload::Json(&push), self.rank)?.json()?;
         match receipt["refused"].get(0) {
             None => Ok(()),
             Some(first) => {
@@ -180,7 +175,7 @@ impl Push for Sender {
 }
 
 /// Adds lines up and sends what there is once a second. What cannot be read is counted, and is an error in the end.
-fn send_lines(input: impl BufRead + Send + 'static, sender: &mut impl Push) -> Result<String, Error> {
+fn send_lines(input: impl BufRead + Send + 'static, sender: &mut impl Push) -> Result<(), Error> {
     let (lines, waiting) = mpsc::sync_channel(WAITING_MAX);
     // It ends with the input, or with this process.
     std::thread::spawn(move || {
@@ -244,9 +239,9 @@ impl Adding {
         Ok(())
     }
 
-    fn end(self) -> Result<String, Error> {
+    fn end(self) -> Result<(), Error> {
         if self.bad + self.refused == 0 {
-            return Ok(String::new());
+            return Ok(());
         }
         let (lines, bad, refused, last) = (self.lines, self.bad, self.refused, self.last);
         Err(Error::Lines { lines, bad, refused, last })
@@ -306,7 +301,7 @@ mod tests {
     fn lines_are_added_up_and_what_cannot_be_read_is_said() {
         let mut kept = Kept::default();
         let lines = "a:1|c\na:2|c|#k:v\n\na:4|c\nt:250|ms\ng:5|g\ng:-2|g\ns:x|s\r\na:8|c";
-        assert_eq!(send_lines(lines.as_bytes(), &mut kept).unwrap(), "");
+        send_lines(lines.as_bytes(), &mut kept).unwrap();
         let found: Vec<(&str, &Value)> = kept
             .0
             .iter()

@@ -1,109 +1,71 @@
-//! What a person sees.
+//! How numbers look to a person, and tables of them: every subcommand shows them alike.
 
-use crate::peek::{Broker, Thread};
 use comfy_table::{CellAlignment, Table, presets};
 
-const HEADER: [&str; 12] = [
-    "MODULE", "TID", "STATE", "FOR", "TURN", "WAKEUPS", "WORK", "SLEEP", "BLOCKED", "P99 WORK", "LONGEST",
-    "CPU",
-];
-
-/// A heading, a table, and who is blocked most.
-pub(crate) fn broker(broker: &Broker) -> String {
-    let mut table = Table::new();
-    table.load_style(presets::NOTHING);
-    table.set_header(HEADER);
-    for thread in &broker.threads {
-        table.add_row(row(thread));
-    }
-    for (place, column) in table.column_iter_mut().enumerate() {
-        column.set_padding((0, 2));
-        if !matches!(place, 0 | 2) {
-            column.set_cell_alignment(CellAlignment::Right);
-        }
-    }
-    format!("{}\n{}\n{}", heading(broker), table.trim_fmt(), most_blocked(broker))
-}
-
-fn most_blocked(broker: &Broker) -> String {
-    let turns = broker.threads.iter().filter_map(|thread| Some((thread, thread.turns.as_ref()?)));
-    let blocked = turns.filter_map(|(thread, turns)| Some((thread, turns, turns.blocked_s?)));
-    match blocked.max_by(|a, b| a.2.total_cmp(&b.2)) {
-        Some((thread, turns, blocked_s)) if blocked_s > 0.0 => format!(
-            "most blocked: {}, {} in {} calls, the longest {}\n",
-            thread.module,
-            duration(blocked_s),
-            turns.blocked_calls,
-            duration(turns.longest_blocked_s)
-        ),
-        _ => String::new(),
-    }
-}
-
-fn heading(broker: &Broker) -> String {
-    let mut parts = vec![format!("pid {}", broker.pid)];
-    if broker.stopped {
-        parts.push("STOPPED".to_owned());
-    }
-    match &broker.probe {
-        None => parts.push("no probe: CPU time alone is known".to_owned()),
-        Some(probe) => {
-            if !probe.active {
-                parts.push("its probe has been stopped".to_owned());
-            }
-            if !probe.blocked_available {
-                parts.push("blocked cannot be told from sleep".to_owned());
-            }
-            if let Some(looked_s) = probe.looked_s {
-                parts.push(format!("last looked at itself {} ago", duration(looked_s)));
-            }
-            if probe.overflow > 0 {
-                parts.push(format!("{} threads are not timed", probe.overflow));
-            }
-        }
-    }
-    let name = broker.rank.map_or("broker".to_owned(), |rank| format!("rank {rank}"));
-    format!("{name}: {}", parts.join(", "))
-}
-
-fn row(thread: &Thread) -> Vec<String> {
-    let dash = || "-".to_owned();
-    let time = |seconds: Option<f64>| seconds.map_or_else(dash, duration);
-    let turns = thread.turns.as_ref();
-    let wall = turns.map_or(0.0, |t| t.work_s + t.sleep_s + t.blocked_s.unwrap_or(0.0));
-    let share = |part: Option<f64>| match part {
-        Some(part) if wall > 0.0 => format!("{:.2}%", 100.0 * part / wall),
-        _ => dash(),
-    };
-    let mark = if thread.torn { "?" } else { "" };
-    let kind = if thread.pid.is_some() { " (process)" } else { "" };
-    vec![
-        format!("{}{kind}", thread.module),
-        thread.tid.to_string(),
-        format!("{}{mark}", thread.state),
-        time(thread.state_s),
-        time(thread.turn_s),
-        turns.map_or_else(dash, |t| t.wakeups.to_string()),
-        share(turns.map(|t| t.work_s)),
-        share(turns.map(|t| t.sleep_s)),
-        share(turns.and_then(|t| t.blocked_s)),
-        time(turns.and_then(|t| t.work_p99_s)),
-        time(turns.map(|t| t.longest_work_s)),
-        time(thread.cpu_s),
-    ]
-}
+/// What is shown where nothing is known.
+pub(crate) const UNKNOWN: &str = "-";
 
 /// Three digits and a unit; from a minute on, minutes and seconds, and so on.
-fn duration(seconds: f64) -> String {
+pub(crate) fn duration(seconds: f64) -> String {
+    if !seconds.is_finite() {
+        return UNKNOWN.to_owned();
+    }
+    let sign = if seconds < 0.0 { "-" } else { "" };
+    let seconds = seconds.abs();
     let whole = seconds as u64;
-    match seconds {
+    let text = match seconds {
         s if s < 1e-3 => three(s * 1e6, "us"),
         s if s < 1.0 => three(s * 1e3, "ms"),
         s if s < 60.0 => three(s, "s"),
         _ if whole < 3_600 => format!("{}m{:02}s", whole / 60, whole % 60),
         _ if whole < 86_400 => format!("{}h{:02}m", whole / 3_600, whole % 3_600 / 60),
         _ => format!("{}d{:02}h", whole / 86_400, whole % 86_400 / 3_600),
+    };
+    format!("{sign}{text}")
+}
+
+/// Bytes in powers of 1024.
+pub(crate) fn bytes(bytes: f64) -> String {
+    const UNITS: [&str; 6] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
+    scaled(bytes, 1024.0, &UNITS)
+}
+
+/// A number without a unit: a whole one below 100,000 as it is, others with three digits in powers of 1000.
+pub(crate) fn number(number: f64) -> String {
+    const UNITS: [&str; 6] = ["", "k", "M", "G", "T", "P"];
+    if number.fract() == 0.0 && number.abs() < 100_000.0 {
+        return format!("{number:.0}");
     }
+    scaled(number, 1000.0, &UNITS)
+}
+
+/// Something in a second, without a unit of its own.
+pub(crate) fn rate(per_second: f64) -> String {
+    format!("{}/s", self::number(per_second))
+}
+
+/// A part of one, in percent.
+pub(crate) fn percent(part: f64) -> String {
+    if part.is_finite() { format!("{:.2}%", 100.0 * part) } else { UNKNOWN.to_owned() }
+}
+
+/// Three digits, and the unit in which that is enough.
+fn scaled(number: f64, step: f64, units: &[&str]) -> String {
+    if !number.is_finite() {
+        return UNKNOWN.to_owned();
+    }
+    let sign = if number < 0.0 { "-" } else { "" };
+    let (mut number, mut unit) = (number.abs(), 0);
+    // What would be rounded to four digits has the next unit.
+    while number >= step.min(999.5) && unit + 1 < units.len() {
+        number /= step;
+        unit += 1;
+    }
+    // Of what cannot be divided there are no halves.
+    if number.fract() == 0.0 && unit == 0 {
+        return format!("{sign}{number:.0}{}", units[0]);
+    }
+    format!("{sign}{}", three(number, units[unit]))
 }
 
 fn three(number: f64, unit: &str) -> String {
@@ -117,10 +79,74 @@ fn three(number: f64, unit: &str) -> String {
     format!("{number:.digits$}{unit}")
 }
 
+/// What a series counts, as the end of its name says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Unit {
+    Seconds,
+    Bytes,
+    Plain,
+}
+
+impl Unit {
+    /// `_s` are seconds, `_bytes` bytes; also of a series that is one word.
+    pub(crate) fn of(name: &str) -> Unit {
+        let last = name.rsplit('.').next().unwrap_or(name);
+        match last.rsplit('_').next() {
+            Some("s") if last.len() > 1 => Unit::Seconds,
+            Some("bytes") => Unit::Bytes,
+            _ => Unit::Plain,
+        }
+    }
+
+    /// That many of it.
+    pub(crate) fn value(self, value: f64) -> String {
+        match self {
+            Unit::Seconds => duration(value),
+            Unit::Bytes => bytes(value),
+            Unit::Plain => number(value),
+        }
+    }
+
+    /// That many of it in a second: of seconds, the share of the time.
+    pub(crate) fn rate(self, per_second: f64) -> String {
+        match self {
+            Unit::Seconds => percent(per_second),
+            Unit::Bytes => format!("{}/s", bytes(per_second)),
+            Unit::Plain => rate(per_second),
+        }
+    }
+}
+
+/// On which side a column is even.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Align {
+    Left,
+    Right,
+}
+
+/// Aligned columns without lines, each row ended by a newline. No columns' names, no line for them.
+pub(crate) fn table(columns: &[(&str, Align)], rows: impl IntoIterator<Item = Vec<String>>) -> String {
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING);
+    if columns.iter().any(|(name, _)| !name.is_empty()) {
+        table.set_header(columns.iter().map(|(name, _)| *name));
+    }
+    for row in rows {
+        table.add_row(row);
+    }
+    for (column, (_, align)) in table.column_iter_mut().zip(columns) {
+        column.set_padding((0, 2));
+        if *align == Align::Right {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    let text = table.trim_fmt();
+    if text.is_empty() { text } else { text + "\n" }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::peek::{ProbeState, Turns};
 
     #[test]
     fn a_duration_has_the_unit_that_fits() {
@@ -129,66 +155,78 @@ mod tests {
             (12.34e-6, "12.3us"),
             (0.000_999_6, "1000us"),
             (0.25, "250ms"),
+            (-0.25, "-250ms"),
             (5.0, "5.00s"),
             (59.99, "60.0s"),
             (61.0, "1m01s"),
             (7_260.0, "2h01m"),
             (90_000.0, "1d01h"),
+            (f64::NAN, "-"),
         ] {
             assert_eq!(duration(seconds), text);
         }
     }
 
     #[test]
-    fn a_broker_is_a_heading_and_a_row_for_each_thread() {
-        let idle = |module: &str, pid, tid| Thread {
-            module: module.into(),
-            pid,
-            tid,
-            state: "waits",
-            state_s: None,
-            turn_s: None,
-            turns: None,
-            cpu_s: Some(0.25),
-            torn: false,
-        };
-        let turns = Turns {
-            wakeups: 1200,
-            work_s: 25.0,
-            sleep_s: 74.0,
-            blocked_s: Some(1.0),
-            blocked_calls: 3,
-            longest_blocked_s: 0.5,
-            work_p50_s: Some(12e-6),
-            work_p99_s: Some(0.002),
-            longest_work_s: 20.5,
-        };
-        let working = Thread {
-            state: "working",
-            state_s: Some(12.3),
-            turn_s: Some(20.5),
-            turns: Some(turns),
-            ..idle("resource-status-x", None, 103)
-        };
-        let shown = Broker {
-            rank: Some(5),
-            pid: 100,
-            stopped: true,
-            probe: Some(ProbeState {
-                active: true,
-                blocked_available: true,
-                looked_s: Some(3.2),
-                overflow: 0,
-            }),
-            threads: vec![working, idle("sched-simple", Some(200), 200), idle("ZMQbg/IO/0", None, 101)],
-        };
-        insta::assert_snapshot!(broker(&shown), @r"
-        rank 5: pid 100, STOPPED, last looked at itself 3.20s ago
-        MODULE                  TID  STATE      FOR   TURN  WAKEUPS    WORK   SLEEP  BLOCKED  P99 WORK  LONGEST    CPU
-        resource-status-x       103  working  12.3s  20.5s     1200  25.00%  74.00%    1.00%    2.00ms    20.5s  250ms
-        sched-simple (process)  200  waits        -      -        -       -       -        -         -        -  250ms
-        ZMQbg/IO/0              101  waits        -      -        -       -       -        -         -        -  250ms
-        most blocked: resource-status-x, 1.00s in 3 calls, the longest 500ms
+    fn numbers_and_bytes_have_three_digits_or_are_exact() {
+        for (value, text) in [
+            (0.0, "0"),
+            (1200.0, "1200"),
+            (99_999.0, "99999"),
+            (-7.0, "-7"),
+            (0.123_4, "0.12"),
+            (12.34, "12.3"),
+            (999.6, "1.00k"),
+            (100_000.0, "100k"),
+            (1_234_567.0, "1.23M"),
+            (-1_234_567.0, "-1.23M"),
+            (5e21, "5000000P"),
+            (f64::INFINITY, "-"),
+        ] {
+            assert_eq!(number(value), text);
+        }
+        for (value, text) in [
+            (0.0, "0B"),
+            (17.0, "17B"),
+            (17.5, "17.5B"),
+            (1000.0, "0.98KiB"),
+            (1024.0, "1.00KiB"),
+            (1_073_741_824.0, "1.00GiB"),
+            (-2048.0, "-2.00KiB"),
+        ] {
+            assert_eq!(bytes(value), text);
+        }
+    }
+
+    #[test]
+    fn the_end_of_a_name_is_the_unit() {
+        for (name, unit) in [
+            ("modules.kvs.work_s", Unit::Seconds),
+            ("app.s", Unit::Plain),
+            ("app.requests", Unit::Plain),
+            ("broker.rss_bytes", Unit::Bytes),
+            ("app.bytes", Unit::Bytes),
+            ("app_s.count", Unit::Plain),
+        ] {
+            assert_eq!(Unit::of(name), unit, "{name}");
+        }
+        assert_eq!(Unit::Seconds.value(0.5), "500ms");
+        assert_eq!(Unit::Seconds.rate(0.5), "50.00%");
+        assert_eq!(Unit::Bytes.rate(2048.0), "2.00KiB/s");
+        assert_eq!(Unit::Plain.rate(40.0), "40/s");
+    }
+
+    #[test]
+    fn a_table_is_aligned_and_without_names_has_no_line_for_them() {
+        let columns = [("NAME", Align::Left), ("N", Align::Right)];
+        let rows = || [vec!["a".to_owned(), "1".to_owned()], vec!["longer".to_owned(), "200".to_owned()]];
+        insta::assert_snapshot!(table(&columns, rows()), @r"
+        NAME      N
+        a         1
+        longer  200
         ");
+        let unnamed = columns.map(|(_, align)| ("", align));
+        assert_eq!(table(&unnamed, rows()), "a         1\nlonger  200\n");
+        assert_eq!(table(&unnamed, []), "");
     }
 }

@@ -272,8 +272,8 @@ impl Node {
         self.pressure.granted_ns(nanos(self.config.period))
     }
 
-    /// Back-pressure: says that this node's thread was busy for `busy_ns` of the last `span_ns`, of which most is
-    /// merging. If it is too much, children are granted a longer period with their next receipts.
+    /// Back-pressure: says that children kept a thread of this rank busy for `busy_ns` of the last `span_ns`. If it is too
+    /// much, they are granted a longer period with their next receipts.
     pub fn note_busy(&mut self, busy_ns: u64, span_ns: u64, now: Now) {
         self.pressure.note(busy_ns, span_ns, nanos(self.config.period), now);
     }

@@ -3,6 +3,7 @@
 use crate::ancestors::Ancestors;
 use crate::collect::{Collect, place};
 use crate::config::{Config, ProbeMode};
+use crate::cost::Cost;
 use crate::custody::{CustodyFile, Left};
 use crate::exports::Exports;
 use crate::left::{joined, split};
@@ -53,10 +54,8 @@ pub(crate) struct StatsAgg {
     pub(crate) questions: Questions,
     /// Fires for the next slice of work on answers.
     pub(crate) slicer: Option<Watcher>,
-    /// This thread's CPU time at the end of the last period, and when that was.
-    busy_before: (u64, u64),
-    /// What of it went into measuring and collecting since then, which children have no part in.
-    own_busy_ns: u64,
+    /// What children cost this rank.
+    cost: Cost,
 }
 
 impl StatsAgg {
@@ -97,20 +96,18 @@ impl StatsAgg {
         self.schedule(scope);
     }
 
-    /// Tells the node what share of a core its children cost this thread.
+    /// Tells the node what share of a core its children cost.
     fn note_busy(&mut self) {
-        let (now, busy_ns) = (self.now(), thread_cpu_ns());
-        let (busy_before, before) = std::mem::replace(&mut self.busy_before, (busy_ns, now.mono_ns));
-        let busy_ns =
-            busy_ns.saturating_sub(busy_before).saturating_sub(std::mem::take(&mut self.own_busy_ns));
-        self.node.note_busy(busy_ns, now.mono_ns.saturating_sub(before), now);
+        let (now, merged) = (self.now(), self.node.events().merged);
+        let (busy_ns, span_ns) = self.cost.of_children(now.mono_ns, self.measure.broker(), merged);
+        self.node.note_busy(busy_ns, span_ns, now);
     }
 
     /// Does what children have no part in.
     pub(crate) fn on_own_account<R>(&mut self, work: impl FnOnce(&mut Self) -> R) -> R {
         let before_ns = thread_cpu_ns();
         let result = work(self);
-        self.own_busy_ns = self.own_busy_ns.saturating_add(thread_cpu_ns().saturating_sub(before_ns));
+        self.cost.spare(thread_cpu_ns().saturating_sub(before_ns));
         result
     }
 
@@ -347,8 +344,7 @@ impl Module for StatsAgg {
             instance: instance(scope, size),
             questions: Questions::default(),
             slicer: None,
-            busy_before: (thread_cpu_ns(), 0),
-            own_busy_ns: 0,
+            cost: Cost::new(),
         };
         agg.node.set_history(agg.config.history);
         agg.node.set_ttl(agg.config.ttl);

@@ -10,6 +10,7 @@ mod agg;
 mod ancestors;
 mod collect;
 mod config;
+mod cost;
 mod custody;
 mod exports;
 mod left;

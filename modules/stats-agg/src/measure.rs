@@ -1,5 +1,6 @@
 //! From the probe to series: `modules.NAME.*` of this rank, and what the service says of itself.
 
+use crate::cost::Loop;
 use crate::recorded::{Clocks, Hook, Recorded, whole};
 use crate::stall::{Notice, Stalls};
 use stats_core::{Amount, Events, Key, Kind, Node, Refused, SeriesId, Unit};
@@ -41,6 +42,8 @@ pub(crate) struct Measure {
     stalls: Stalls,
     /// Modules that are processes of their own, and their pids.
     processes: Vec<(String, i32)>,
+    /// The broker's own loop; `None`: its turns are not counted.
+    broker: Option<Loop>,
 }
 
 impl Measure {
@@ -57,6 +60,7 @@ impl Measure {
             periods: 0,
             stalls: Stalls::default(),
             processes: Vec::new(),
+            broker: None,
         }
     }
 
@@ -97,6 +101,11 @@ impl Measure {
         self.processes.iter().map(|(name, pid)| (name.as_str(), *pid))
     }
 
+    /// The broker's own loop, as of the last record; `None`: its turns are not counted.
+    pub(crate) fn broker(&self) -> Option<Loop> {
+        self.broker
+    }
+
     /// No list of modules will come any more: what is recorded next is all.
     pub(crate) fn settle_names(&mut self) {
         self.probe.settle_names();
@@ -124,6 +133,7 @@ impl Measure {
         let samples = self.probe.sample();
         let process = |sample: &ModuleSample| Some((sample.name.clone(), *sample.tids.first()?));
         self.processes = samples.iter().filter(|sample| sample.process).filter_map(process).collect();
+        self.broker = samples.iter().find_map(Loop::of);
         let now_ns = monotonic_ns();
         let clocks = Clocks { now_ns, wall_ns };
         for sample in samples {

@@ -8,8 +8,9 @@ use crate::node::EXPIRY_PERIODS;
 use crate::schedule::{Now, nanos};
 use std::time::Duration;
 
-/// Above this share of a core a node asks its children to send less often, to be below it.
-const BUSY_SHARE: f64 = 0.05;
+/// Above this share of a core a node asks its children to send less often, to be below it: of five parts in a hundred one
+/// half is left for what the node does on its own account.
+const BUSY_SHARE: f64 = 0.045;
 /// Below this part of that share they may send more often again. What is aimed at is between the two, so that the period
 /// then stays as it is.
 const CALM: f64 = 0.5;
@@ -62,7 +63,7 @@ impl Pressure {
         }
     }
 
-    /// The node's thread was busy for `busy_ns` of the last `span_ns`.
+    /// Children kept the node busy for `busy_ns` of the last `span_ns`.
     pub(super) fn note(&mut self, busy_ns: u64, span_ns: u64, configured_ns: u64, now: Now) {
         let heard = self.unheard_ns == 0;
         self.unheard_ns = self.unheard_ns.saturating_sub(span_ns);

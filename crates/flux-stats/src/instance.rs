@@ -1,0 +1,221 @@
+//! The instance that is asked.
+
+use crate::answer::Answer;
+use clap::Args;
+use flux::{Client, Node, Payload, Reply, Stream};
+use serde::Serialize;
+use std::process::Command;
+use std::time::Duration;
+
+/// How long rank 0 may take to answer: three seconds of it are for ranks that it asks itself.
+const TIMEOUT: Duration = Duration::from_secs(10);
+/// The rank that knows all of them.
+const ROOT: u32 = 0;
+
+/// Which instance.
+#[derive(Args, Debug, Default)]
+pub(crate) struct Reach {
+    /// The instance: local:// or ssh:// URI, or whatever `flux uri` resolves, such as a job's id [default: FLUX_URI]
+    #[arg(long, global = true, value_name = "URI", help_heading = "Instance")]
+    uri: Option<String>,
+}
+
+/// An instance that cannot be asked, or does not answer.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Error {
+    #[error("{0}: is this a node of a running instance? Else name one with --uri")]
+    NoInstance(flux::Error),
+    #[error("--uri {target}: {reason}")]
+    Unresolved { target: String, reason: String },
+    #[error("stats-agg is not loaded on rank {rank}: run `flux stats load`{}", at(.uri.as_deref()))]
+    Absent { rank: u32, uri: Option<String> },
+    #[error("{0}")]
+    Question(String),
+    #[error(
+        "rank {rank} has not answered within {} s: try again, or `flux stats peek` on its node",
+        TIMEOUT.as_secs()
+    )]
+    Silent { rank: u32 },
+    #[error("the answer of rank {rank} cannot be read: {reason}")]
+    Answer { rank: u32, reason: String },
+    #[error("{0}")]
+    Flux(#[from] flux::Error),
+}
+
+fn at(uri: Option<&str>) -> String {
+    uri.map(|uri| format!(" (with --uri {uri})")).unwrap_or_default()
+}
+
+impl Reach {
+    /// How the instance is named: by option, else by the environment.
+    pub(crate) fn uri(&self) -> Option<String> {
+        self.uri.clone().or_else(|| std::env::var("FLUX_URI").ok())
+    }
+
+    pub(crate) fn connect(&self) -> Result<Instance, Error> {
+        let uri = self.uri.as_deref().map(resolve).transpose()?;
+        // <errno.h>: no libflux, of which the error says all.
+        const ELIBACC: i32 = 79;
+        let client = Client::open(uri.as_deref()).map_err(|error| match error.errnum() {
+            ELIBACC => Error::Flux(error),
+            _ => Error::NoInstance(error),
+        })?;
+        Ok(Instance { client, uri: self.uri.clone() })
+    }
+}
+
+/// A URI that libflux can open. Others than its own are `flux uri`'s to resolve, as everywhere in Flux.
+fn resolve(target: &str) -> Result<String, Error> {
+    if ["local://", "ssh://"].iter().any(|scheme| target.starts_with(scheme)) {
+        return Ok(target.to_owned());
+    }
+    let unresolved = |reason: String| Error::Unresolved { target: target.to_owned(), reason };
+    let output = Command::new("flux")
+        .args(["uri", "--", target])
+        .output()
+        .map_err(|error| unresolved(format!("running `flux uri`: {error}")))?;
+    let last_line =
+        |text: &[u8]| String::from_utf8_lossy(text).trim().lines().last().unwrap_or("").to_owned();
+    if output.status.success() {
+        Ok(last_line(&output.stdout))
+    } else {
+        Err(unresolved(last_line(&output.stderr)))
+    }
+}
+
+/// What is asked of stats-agg: its request, as the README documents it.
+#[derive(Debug, Clone, Default, Serialize)]
+pub(crate) struct Question {
+    /// Patterns; empty: all series.
+    #[serde(rename = "match", skip_serializing_if = "Vec::is_empty")]
+    pub(crate) patterns: Vec<String>,
+    pub(crate) by: By,
+    /// Which ranks are asked, an idset; with [`By::Rank`] alone.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) ranks: Option<String>,
+    /// Seconds of history.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) since: Option<f64>,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    stream: bool,
+}
+
+/// How an answer is split up.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum By {
+    /// Not: one number for the instance
+    #[default]
+    None,
+    /// What each rank measured itself
+    Rank,
+    /// One number for each child of rank 0
+    Subtree,
+}
+
+impl Question {
+    pub(crate) fn new<P: Into<String>>(patterns: impl IntoIterator<Item = P>) -> Self {
+        Question { patterns: patterns.into_iter().map(Into::into).collect(), ..Question::default() }
+    }
+
+    /// With what was gained in the last so many seconds.
+    pub(crate) fn since(mut self, seconds: f64) -> Self {
+        self.since = Some(seconds);
+        self
+    }
+
+    pub(crate) fn by(mut self, by: By) -> Self {
+        self.by = by;
+        self
+    }
+
+    fn text(&self) -> String {
+        serde_json::to_string(self).unwrap_or_default()
+    }
+}
+
+/// A connection to an instance.
+pub(crate) struct Instance {
+    client: Client,
+    /// As it was named, for hints.
+    uri: Option<String>,
+}
+
+impl Instance {
+    pub(crate) fn client(&self) -> &Client {
+        &self.client
+    }
+
+    /// The answer of rank 0, as it came.
+    pub(crate) fn ask_text(&self, question: &Question) -> Result<String, Error> {
+        let reply = self.request("stats-agg.query", Payload::Text(&question.text()), ROOT)?;
+        Ok(reply.text()?.to_owned())
+    }
+
+    /// The answer of stats-agg on `rank` to a request, whose failure says what to do.
+    pub(crate) fn request(&self, topic: &str, payload: Payload<'_>, rank: u32) -> Result<Reply, Error> {
+        let sent = self.client.rpc(topic, payload, Node::Rank(rank))?;
+        sent.wait(TIMEOUT).map_err(|error| self.refused(error, rank))
+    }
+
+    /// The answer of rank 0.
+    pub(crate) fn ask(&self, question: &Question) -> Result<Answer, Error> {
+        parsed(&self.ask_text(question)?)
+    }
+
+    /// An answer for each period to come, the first at once.
+    pub(crate) fn watch(&self, question: &Question) -> Result<Watch<'_>, Error> {
+        let question = Question { stream: true, ..question.clone() };
+        Ok(Watch { stream: self.open(&question)?, instance: self, question })
+    }
+
+    fn open(&self, question: &Question) -> Result<Stream<'_>, Error> {
+        Ok(self.client.stream("stats-agg.query", Payload::Text(&question.text()), Node::Rank(ROOT))?)
+    }
+
+    fn refused(&self, error: flux::Error, rank: u32) -> Error {
+        // <errno.h>; what flux(3) functions and RFC 6 return.
+        const EINVAL: i32 = 22;
+        const ENOSYS: i32 = 38;
+        const ETIMEDOUT: i32 = 110;
+        match error.errnum() {
+            ENOSYS => Error::Absent { rank, uri: self.uri.clone() },
+            EINVAL => Error::Question(error.to_string()),
+            ETIMEDOUT => Error::Silent { rank },
+            _ => Error::Flux(error),
+        }
+    }
+}
+
+fn parsed(text: &str) -> Result<Answer, Error> {
+    serde_json::from_str(text).map_err(|error| Error::Answer { rank: ROOT, reason: error.to_string() })
+}
+
+/// Answers, one a period.
+pub(crate) struct Watch<'i> {
+    instance: &'i Instance,
+    question: Question,
+    stream: Stream<'i>,
+}
+
+impl Watch<'_> {
+    /// Waits for the next answer, at most `timeout`; `None`: there was none in that time.
+    pub(crate) fn next_text(&mut self, timeout: Duration) -> Result<Option<String>, Error> {
+        const ETIMEDOUT: i32 = 110;
+        match self.stream.next(timeout) {
+            Ok(Some(reply)) => Ok(Some(reply.text()?.to_owned())),
+            // A stream ends when it has sent its share, so that one who does not read holds no memory: ask again.
+            Ok(None) => {
+                self.stream = self.instance.open(&self.question)?;
+                Ok(None)
+            }
+            Err(error) if error.errnum() == ETIMEDOUT => Ok(None),
+            Err(error) => Err(self.instance.refused(error, ROOT)),
+        }
+    }
+
+    /// The same, read.
+    pub(crate) fn next(&mut self, timeout: Duration) -> Result<Option<Answer>, Error> {
+        self.next_text(timeout)?.map(|text| parsed(&text)).transpose()
+    }
+}
