@@ -182,7 +182,7 @@ mod tests {
     #[test]
     fn a_walk_begins_anew_when_there_is_a_clear_between_its_steps() {
         let mut node = Node::new(config(1), at(0));
-        ["app.a", "app.b"].iter().for_each(|name| drop(counter(&mut node, name)));
+        let _ = ["app.a", "app.b"].map(|name| counter(&mut node, name));
         let mut walk = Walk::new(&node, Query::default());
         let mut names = Vec::new();
         let mut step =

@@ -385,7 +385,7 @@ mod tests {
     #[test]
     fn samples_are_counted_below_the_bounds_of_the_ladder() {
         let mut samples = Samples::default();
-        [(900, 2), (4_000, 1), (2_000_000_000, 3)].map(|(ns, times)| samples.add(ns, times));
+        [(900, 2), (4_000, 1), (2_000_000_000, 3)].into_iter().for_each(|(ns, times)| samples.add(ns, times));
         let timer = timer(&samples, Inside::Nanoseconds, 1e9);
         let below = |bound: f64| {
             timer.buckets.as_ref().unwrap().iter().find(|(at, _)| *at == bound).map(|(_, count)| *count)

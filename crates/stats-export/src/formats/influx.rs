@@ -50,13 +50,13 @@ pub fn lines(view: &View<'_>, prefix: &str) -> String {
     text
 }
 
-/// A backslash is one, unless what follows is escaped: one at the end would escape our own comma.
+/// A backslash would escape what follows, an escape of ours included, and cannot be escaped itself.
 fn escape(text: &mut String, value: &str, special: &str) {
-    for char in value.trim_end_matches('\\').chars() {
+    for char in value.chars() {
         if special.contains(char) {
             text.push('\\');
         }
-        text.push(if char.is_control() { '_' } else { char });
+        text.push(if char.is_control() || char == '\\' { '_' } else { char });
     }
 }
 
@@ -83,6 +83,6 @@ mod tests {
         };
         let snapshot =
             Snapshot { points: vec![gauge(f64::NAN), gauge(1.5)], time_ns: 9, ..Snapshot::default() };
-        assert_eq!(lines(&snapshot.view(), ""), "a,rank=1,k=v sum=1.5 9\n");
+        assert_eq!(lines(&snapshot.view(), ""), "a,rank=1,k=v_ sum=1.5 9\n");
     }
 }

@@ -19,7 +19,9 @@ pub(crate) fn snapshot() -> Snapshot {
             Kind::Gauge => node.set(id, Some(Amount::whole(3 << 20))),
             Kind::Timer => {
                 let mut samples = Samples::default();
-                [(900, 3), (40_000, 2), (2_000_000, 1)].map(|(sample, times)| samples.add(sample, times));
+                [(900, 3), (40_000, 2), (2_000_000, 1)]
+                    .into_iter()
+                    .for_each(|(sample, times)| samples.add(sample, times));
                 node.observe(id, &samples);
             }
             Kind::Set => ["ann", "bob"].iter().for_each(|member| node.insert(id, member)),

@@ -11,14 +11,15 @@ use std::collections::HashMap;
 /// What a datagram holds: an Ethernet frame, as most clients have it.
 const DATAGRAM_MAX: usize = 1432;
 
+/// Name, tags, and which number of the series.
+type Which = (String, Vec<(String, String)>, &'static str);
 /// A total, and since when it is counted.
 type Sent = (f64, Option<u32>);
 
 /// What was sent so far.
 #[derive(Debug, Default)]
 pub struct Forward {
-    /// By name, tags, and which number of the series.
-    sent: HashMap<(String, Vec<(String, String)>, &'static str), Sent>,
+    sent: HashMap<Which, Sent>,
     begun: bool,
 }
 

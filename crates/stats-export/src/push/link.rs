@@ -160,7 +160,12 @@ impl Link {
     fn at_open(&mut self, body: &[u8], answered: bool, now: Instant) -> Progress {
         let State::Open { stream, sending } = &mut self.state else { return Progress::Waits };
         let Some(under_way) = sending else {
-            return hears_end(stream).map_or(Progress::Waits, |_| Progress::Closed);
+            return match hears_end(stream) {
+                None => Progress::Waits,
+                Some(Ok(())) => Progress::Closed,
+                // With bytes of ours unread.
+                Some(Err(why)) => Progress::Failed(why),
+            };
         };
         // An answer may come before all is sent: a refusal, as a rule.
         if answered {
@@ -176,8 +181,9 @@ impl Link {
                 Ok(None) => {}
                 Err(why) => return Progress::Failed(why),
             }
-        } else if let Some(why) = hears_end(stream) {
-            return Progress::Failed(why);
+        } else if let Some(ended) = hears_end(stream) {
+            let why = || "it closed the connection".to_owned();
+            return Progress::Failed(ended.err().unwrap_or_else(why));
         }
         let length = under_way.head.len() + body.len();
         while under_way.sent < length {
@@ -216,15 +222,15 @@ impl Link {
 }
 
 /// Reads away what a receiver that does not answer says, up to its end or error.
-fn hears_end(stream: &mut TcpStream) -> Option<String> {
+fn hears_end(stream: &mut TcpStream) -> Option<Result<(), String>> {
     let mut some = [0; 1024];
     for _ in 0..16 {
         match stream.read(&mut some) {
-            Ok(0) => return Some("it closed the connection".to_owned()),
+            Ok(0) => return Some(Ok(())),
             Ok(_) => {}
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
             Err(error) if error.kind() == ErrorKind::WouldBlock => return None,
-            Err(error) => return Some(error.to_string()),
+            Err(error) => return Some(Err(error.to_string())),
         }
     }
     None

@@ -156,7 +156,7 @@ impl Push {
                     return self.fail(&why, now);
                 }
                 // The last may not have been read. The next is sent at once: to close is anybody's right.
-                Progress::Closed => self.put_back(),
+                Progress::Closed => self.put_back(false),
             }
         }
     }
@@ -205,13 +205,14 @@ impl Push {
         self.note();
     }
 
-    /// What was sent last goes again: it is not known to have arrived.
-    fn put_back(&mut self) {
+    /// What was sent last goes again: it is not known to have arrived. Where the connection ended in order, once: there are
+    /// receivers that end it after each payload.
+    fn put_back(&mut self, in_disorder: bool) {
         if let Some(payload) = self.queue.front().filter(|_| self.link.has_begun()) {
             Counts::add(&self.counts.retried, payload.series);
         }
         self.link = Link::default();
-        if let Some(mut payload) = self.unsure.take().filter(|payload| !payload.counted) {
+        if let Some(mut payload) = self.unsure.take().filter(|payload| in_disorder || !payload.counted) {
             payload.counted = true;
             Counts::add(&self.counts.retried, payload.series);
             self.queue.push_front(payload);
@@ -220,7 +221,7 @@ impl Push {
 
     fn fail(&mut self, error: &str, now: Instant) {
         self.counts.fail(&format!("{}: {error}", self.to));
-        self.put_back();
+        self.put_back(true);
         self.again = now + self.pause;
         self.pause = (self.pause * 2).min(PAUSE_MAX);
         if self.ending {
