@@ -4,10 +4,11 @@
 //! `FLUX_STATS_FAULTS_SECONDS` (8) says for how long, `FLUX_STATS_FAULTS_SEED` in which order.
 
 use flux_testbed::{Backend, Instance, Options};
+use rustix::process::{Pid, Resource, Rlimit, prlimit};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
-use tests::{Chance, coverage, eventually, facts, from_environment, has_cancel, query, say};
+use tests::{Chance, coverage, eventually, facts, from_environment, has_cancel, query, say, series};
 
 const LIMIT: Duration = Duration::from_secs(60);
 /// In a binary tree: 1 has 3 and 4 below it, 3 has 7; 2 has 5 and 6.
@@ -15,7 +16,10 @@ const SIZE: u32 = 8;
 const ARGUMENTS: [&str; 1] = ["period=300ms"];
 const JOBS: u32 = 20;
 
-facts! { whatever_happens_to_it_an_instance_loses_nothing_that_a_living_rank_was_told }
+facts! {
+    whatever_happens_to_it_an_instance_loses_nothing_that_a_living_rank_was_told,
+    where_the_process_gets_no_more_memory_the_module_ends_in_order_and_the_broker_lives,
+}
 
 /// What is pushed on each rank, and what may have happened to it.
 struct World {
@@ -183,4 +187,44 @@ fn whatever_happens_to_it_an_instance_loses_nothing_that_a_living_rank_was_told(
     world.instance.remove(living.into_iter().rev(), "stats-agg").unwrap();
     // That brokers were killed is an error for `flux start`, rightly.
     drop(world.instance);
+}
+
+/// How much address space a process may have (`RLIMIT_AS`); what it has now and so much more, or without end.
+fn limit_memory(pid: u32, more: Option<u64>) {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let kib = status.lines().find_map(|line| line.strip_prefix("VmSize:")).unwrap();
+    let now = kib.trim().trim_end_matches(" kB").trim().parse::<u64>().unwrap() * 1024;
+    let limit = Rlimit { current: more.map(|more| now + more), maximum: None };
+    prlimit(Pid::from_raw(pid.try_into().unwrap()), Resource::As, limit).unwrap();
+}
+
+fn where_the_process_gets_no_more_memory_the_module_ends_in_order_and_the_broker_lives(backend: Backend) {
+    /// Series in a push, and pushes at most: far more than fit.
+    const SERIES: u32 = 1000;
+    const PUSHES: u32 = 500;
+    let instance = Instance::start(Options { size: 1, ..Options::new(backend) }).unwrap();
+    let load = || instance.load([0], "stats-agg", &["period=300ms", "max-series=200000"]);
+    load().unwrap();
+    let push = |name: &str, from: u32, count: u32| {
+        let metric = |n: u32| json!({ "name": format!("{name}{n}"), "type": "counter", "value": 1 });
+        let metrics: Vec<Value> = (from..from + count).map(metric).collect();
+        instance.rpc(0, "stats-agg.push", json!({ "version": 1, "metrics": metrics }))
+    };
+    push("first", 0, 1).unwrap();
+    let pid = instance.broker_pid(0).unwrap();
+    limit_memory(pid, Some(16 << 20));
+    let name = format!("memory.{}", "x".repeat(180));
+    let refused = (0..PUSHES).find_map(|n| push(&name, n * SERIES, SERIES).err());
+    assert!(refused.is_some(), "the limit was never reached");
+    let here = || instance.modules(0).unwrap();
+    let gone = |modules: &Vec<String>| !modules.iter().any(|name| name == "stats-agg");
+    eventually("the module has ended", LIMIT, here, gone);
+    let said = instance.log(0).unwrap().into_iter().filter(|line| line.contains("no more memory")).count();
+    assert_eq!(said, 1);
+    // What it knew is kept, for a load that has room.
+    limit_memory(pid, None);
+    eventually("it is loaded again", LIMIT, load, Result::is_ok).unwrap();
+    assert_eq!(series(&instance, "first0")["total"], 1);
+    instance.remove([0], "stats-agg").unwrap();
+    instance.stop().unwrap();
 }

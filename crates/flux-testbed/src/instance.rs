@@ -8,7 +8,7 @@ use crate::stage::{Profile, Stage};
 use crate::{Error, Result};
 use serde_json::{Value, json};
 use std::collections::HashMap;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::path::Path;
 use std::process::Command;
@@ -234,11 +234,17 @@ impl Instance {
         ask(client)
     }
 
+    /// A command with `FLUX_URI` leading to that rank, to be run.
+    pub fn command(&self, rank: u32, program: impl AsRef<OsStr>) -> Command {
+        let mut command = Command::new(program);
+        command.env("FLUX_URI", self.uri(rank)).envs(self.environment());
+        command
+    }
+
     /// Runs a command with `FLUX_URI` leading to that rank; what it wrote to standard output.
     pub fn run(&self, rank: u32, program: &str, arguments: &[&str]) -> Result<String> {
-        let mut command = Command::new(program);
-        command.args(arguments).env("FLUX_URI", self.uri(rank)).envs(self.environment());
-        let output = command.output().map_err(Error::io(format!("running {program}")))?;
+        let mut command = self.command(rank, program);
+        let output = command.args(arguments).output().map_err(Error::io(format!("running {program}")))?;
         if output.status.success() {
             return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
         }
