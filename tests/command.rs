@@ -13,6 +13,7 @@ const SIZE: u32 = 3;
 facts! {
     a_query_is_a_table_with_the_ranks_it_covers,
     a_query_says_the_same_in_every_format,
+    series_are_exported_once_in_the_formats_of_others,
     what_is_watched_is_shown_each_period,
     a_question_that_makes_no_sense_says_what_does,
     ranks_that_are_missing_are_said_and_make_the_status,
@@ -160,6 +161,40 @@ fn a_query_says_the_same_in_every_format(backend: Backend) {
     let said = stats(&instance, &["query", "app.runs", "-o", "{name:<10}|{tags:>15}|{total:08.2f}|{p99:h}"]);
     let lines: Vec<&str> = said.out.lines().collect();
     assert_eq!(lines, ["NAME      |           TAGS|   TOTAL|P99", "app.runs  |  queue=batch,x|00042.00|-"]);
+    end(instance);
+}
+
+fn series_are_exported_once_in_the_formats_of_others(backend: Backend) {
+    let instance = busy(backend);
+    for (format, expected) in [
+        ("prometheus", "# TYPE flux_loadgen_pushed_total counter\n"),
+        ("openmetrics", "# TYPE flux_loadgen_pushed counter\n"),
+        ("graphite", "flux.loadgen.pushed "),
+        ("influx", "flux.loadgen.pushed"),
+        ("otlp-json", "\"flux.loadgen.pushed\""),
+        ("jsonl", "\"loadgen.pushed\""),
+    ] {
+        let said = stats(&instance, &["export", "--format", format, "loadgen.pushed"]);
+        assert_eq!((said.status, said.err.as_str()), (Some(0), ""), "{format}");
+        assert!(said.out.contains(expected), "{format}: {}", said.out);
+    }
+    let said =
+        stats(&instance, &["export", "-f", "graphite", "--by", "rank", "--prefix", "hpc", "loadgen.pushed"]);
+    let ranks: Vec<&str> = said.out.lines().map(|line| line.split(' ').next().unwrap()).collect();
+    assert_eq!(
+        ranks,
+        ["hpc.loadgen.pushed;rank=0", "hpc.loadgen.pushed;rank=1", "hpc.loadgen.pushed;rank=2"]
+    );
+    for (words, status, why) in [
+        (&["export"][..], 2, "the following required arguments were not provided:\n  --format <FORMAT>"),
+        (&["export", "-f", "xml"], 2, "invalid value 'xml' for '--format <FORMAT>'"),
+        (&["export", "-f", "influx", "["], 2, "PATTERN \"[\": [ without ]"),
+        (&["export", "-f", "influx", "no.such"], 1, "no series fits no.such: "),
+    ] {
+        let said = stats(&instance, words);
+        assert_eq!((said.status, said.out.as_str()), (Some(status), ""), "{words:?}");
+        assert!(said.err.starts_with(&format!("flux-stats: {why}")), "{}", said.err);
+    }
     end(instance);
 }
 

@@ -148,6 +148,16 @@ impl Question {
         self
     }
 
+    /// What the module would refuse of it, in the words of a command line.
+    pub(crate) fn check(&self) -> Result<(), String> {
+        let payload = serde_json::to_value(self).unwrap_or_default();
+        let checked = stats_core::Query::parse(&payload).map(drop).map_err(|error| error.to_string());
+        checked.map_err(|why| match why.strip_prefix("match: ") {
+            Some(why) => format!("PATTERN {why}"),
+            None => why,
+        })
+    }
+
     fn text(&self) -> String {
         serde_json::to_string(self).unwrap_or_default()
     }

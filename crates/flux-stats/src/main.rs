@@ -19,6 +19,7 @@
 #[allow(dead_code, reason = "the commands to come ask more")]
 mod answer;
 mod demo;
+mod export;
 mod generate;
 mod hosts;
 #[allow(dead_code, reason = "the commands to come ask more")]
@@ -55,6 +56,7 @@ struct Arguments {
 #[derive(Subcommand)]
 enum Command {
     Demo(demo::Options),
+    Export(export::Options),
     Load(load::LoadOptions),
     Peek(peek::Options),
     Query(query::Options),
@@ -90,6 +92,7 @@ fn main() -> ExitCode {
 fn run(Arguments { reach, command }: &Arguments) -> Ended {
     match command {
         Command::Demo(options) => demo::run(options),
+        Command::Export(options) => export::run(options, reach),
         Command::Load(options) => load::load(options, reach),
         Command::Peek(options) => peek::run(options, reach),
         Command::Query(options) => query::run(options, reach),

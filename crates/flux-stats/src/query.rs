@@ -146,11 +146,7 @@ impl Options {
             question.since = Some(time.as_secs_f64());
         }
         // What the module would refuse is refused before anybody is asked.
-        let payload = serde_json::to_value(&question)?;
-        Query::parse(&payload).map_err(|error| match error.to_string().strip_prefix("match: ") {
-            Some(why) => Failure::Usage(format!("PATTERN {why}")),
-            None => Failure::usage(error),
-        })?;
+        question.check().map_err(Failure::Usage)?;
         let format = self.format.as_deref().map(Format::parse).transpose();
         let format = format.map_err(|error| Failure::usage(format!("-o: {error}")))?;
         let sort = match (&self.sort, &format) {
