@@ -5,6 +5,7 @@
 //! ```sh
 //! flux stats peek              # what every module of this node's brokers does now, though a broker hangs
 //! flux stats send NAME VALUE   # a metric from a shell
+//! flux stats top               # what every module of the instance does, as it goes
 //! ```
 //!
 //! It exits with 0, 1 when it could not do what it was asked to, 2 when the arguments make no sense, 3 when some ranks
@@ -13,6 +14,7 @@
 
 #[allow(dead_code, reason = "the commands to come ask, too")]
 mod answer;
+mod hosts;
 #[allow(dead_code, reason = "the commands to come ask, too")]
 mod instance;
 #[allow(dead_code, reason = "the commands to come end otherwise, too")]
@@ -21,6 +23,7 @@ mod peek;
 mod send;
 #[allow(dead_code, reason = "the commands to come show more")]
 mod show;
+mod top;
 
 use clap::{Parser, Subcommand};
 use outcome::Failure;
@@ -39,6 +42,7 @@ struct Arguments {
 enum Command {
     Peek(peek::Options),
     Send(send::Options),
+    Top(top::Options),
 }
 
 fn main() -> ExitCode {
@@ -46,6 +50,7 @@ fn main() -> ExitCode {
     let ended = match command {
         Command::Peek(options) => peek::run(&options, &reach),
         Command::Send(options) => send::run(&options, &reach),
+        Command::Top(options) => top::run(&options, &reach),
     };
     ExitCode::from(match ended {
         Ok(outcome) => outcome.status(),
