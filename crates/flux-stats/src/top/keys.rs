@@ -21,7 +21,9 @@ pub(crate) enum Action {
     OpenSeries,
     Back,
     Sort(Column),
-    SortBeside { right: bool },
+    SortBeside {
+        right: bool,
+    },
     Reverse,
     /// Begin to type.
     Filter,
@@ -123,7 +125,11 @@ mod tests {
     fn a_key_that_sorts_means_nothing_else() {
         for (key, column, word) in SORTS {
             assert!(word.contains(key));
-            assert_eq!(of(KeyCode::Char(key), KeyModifiers::SHIFT, false), Some(Action::Sort(column)), "{key}");
+            assert_eq!(
+                of(KeyCode::Char(key), KeyModifiers::SHIFT, false),
+                Some(Action::Sort(column)),
+                "{key}"
+            );
         }
     }
 }

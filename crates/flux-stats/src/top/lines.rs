@@ -91,15 +91,8 @@ impl Column {
         Column::Past,
     ];
     /// Of series.
-    pub(crate) const SERIES: [Column; 7] = [
-        Column::Name,
-        Column::Kind,
-        Column::Value,
-        Column::Rate,
-        Column::Max,
-        Column::Busiest,
-        Column::Host,
-    ];
+    pub(crate) const SERIES: [Column; 7] =
+        [Column::Name, Column::Kind, Column::Value, Column::Rate, Column::Max, Column::Busiest, Column::Host];
 
     /// Whether the lesser comes first where nobody says otherwise.
     fn is_ascending(self) -> bool {
@@ -256,9 +249,15 @@ mod tests {
 
     #[test]
     fn numbers_of_a_column_have_as_many_digits() {
-        for (amount, text) in
-            [(0.0, "0"), (0.001, "0.00"), (9.25, "9.25"), (25.0, "25.0"), (99.96, "100"), (1234.5, "1235"), (1.1e6, "1.10M")]
-        {
+        for (amount, text) in [
+            (0.0, "0"),
+            (0.001, "0.00"),
+            (9.25, "9.25"),
+            (25.0, "25.0"),
+            (99.96, "100"),
+            (1234.5, "1235"),
+            (1.1e6, "1.10M"),
+        ] {
             assert_eq!(three(amount), text);
         }
     }

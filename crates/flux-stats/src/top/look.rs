@@ -97,7 +97,8 @@ mod tests {
     use super::*;
 
     fn look(variables: &[(&str, &str)]) -> (bool, bool) {
-        let of = |name: &str| variables.iter().find(|(of, _)| *of == name).map(|(_, value)| value.to_string());
+        let of =
+            |name: &str| variables.iter().find(|(of, _)| *of == name).map(|(_, value)| value.to_string());
         let Look { color, unicode } = Look::new(of);
         (color, unicode)
     }

@@ -225,12 +225,9 @@ impl Model {
             Action::Hold => self.hold(!self.held),
             // Whatever is asked for is behind the help.
             Action::Back if self.help => self.help = false,
-            Action::Up
-            | Action::Down
-            | Action::PageUp
-            | Action::PageDown
-            | Action::First
-            | Action::Last => self.step(action),
+            Action::Up | Action::Down | Action::PageUp | Action::PageDown | Action::First | Action::Last => {
+                self.step(action)
+            }
             Action::Open => self.open(),
             Action::OpenSeries => self.open_series(),
             Action::Back => self.back(),
@@ -348,3 +345,6 @@ impl Model {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

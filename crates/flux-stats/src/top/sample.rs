@@ -37,7 +37,10 @@ const MODULES: [(&str, Numbers); 12] = [
     ("resource", ([0.75, 0.7, 0.0, 0.7], 0, 4.0, 0.002, 0.04, 0.0)),
 ];
 
-fn module(name: &str, &([work, most, blocked, cpu], rank, wakeups, p99, longest, sendq): &Numbers) -> Vec<Value> {
+fn module(
+    name: &str,
+    &([work, most, blocked, cpu], rank, wakeups, p99, longest, sendq): &Numbers,
+) -> Vec<Value> {
     let name = |metric: &str| format!("modules.{name}.{metric}");
     let max = |percent: f64| (percent > 0.0).then_some((rank, percent / 100.0));
     let mut timer = json!({ "name": name("work_per_wakeup_s"), "tags": {}, "type": "timer", "count": 7 });
@@ -78,9 +81,14 @@ pub(crate) fn answer() -> Answer {
     series.push(counter("modules.sched-simple.cpu_s", 9.0, 0.019, Some((0, 0.019))));
     series.push(counter("modules.cron.rx.request", 9_000.0, 300.0, Some((0, 300.0))));
     series.push(counter("modules.cron.rx.event", 600.0, 20.0, Some((0, 20.0))));
-    for (name, jobs) in
-        [("sched", 3.0), ("depend", 0.0), ("run", 12.0), ("cleanup", 1.0), ("inactive", 5_021.0), ("failed", 4.0)]
-    {
+    for (name, jobs) in [
+        ("sched", 3.0),
+        ("depend", 0.0),
+        ("run", 12.0),
+        ("cleanup", 1.0),
+        ("inactive", 5_021.0),
+        ("failed", 4.0),
+    ] {
         series.push(gauge(&format!("jobs.{name}"), 1, jobs, 0, jobs));
     }
     series.push(gauge("resources.nodes.up", 1, 7.0, 0, 7.0));

@@ -132,7 +132,9 @@ impl Screen {
 
     /// A new answer, and the history of what is drawn.
     pub(crate) fn take(&mut self, answer: Answer, chart: Option<Answer>, hold: bool) {
-        let chart = chart.into_iter().flat_map(|chart| chart.series.into_iter().map(move |series| (chart.time, series)));
+        let chart = chart
+            .into_iter()
+            .flat_map(|chart| chart.series.into_iter().map(move |series| (chart.time, series)));
         for (time, series) in chart {
             if let Some(since) = &series.since {
                 let key = key_of(&series);
@@ -142,7 +144,8 @@ impl Screen {
             }
         }
         let detail = Detail::new(&self.subject, answer);
-        let works = detail.works.iter().filter_map(|(key, work)| Some((key.clone(), work.work.or(work.cpu)?)));
+        let works =
+            detail.works.iter().filter_map(|(key, work)| Some((key.clone(), work.work.or(work.cpu)?)));
         let gauges = detail.series.iter().filter_map(|series| Some((key_of(series), gauge(series)?)));
         for (key, value) in works.chain(gauges) {
             push(&mut self.pasts, key, detail.time, value);

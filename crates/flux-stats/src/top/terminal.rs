@@ -14,6 +14,7 @@ use crossterm::terminal::{
 };
 use crossterm::{execute, queue};
 use ratatui::DefaultTerminal;
+use ratatui::layout::{Position, Rect};
 use signal_hook::consts::{SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP};
 use signal_hook::iterator::Signals;
 use signal_hook::low_level::emulate_default_handler;
@@ -88,7 +89,8 @@ fn as_by_default(signal: i32) -> Ended {
 
 /// Whether there is a terminal that has a full screen.
 fn check() -> Result<(), Failure> {
-    let refused = |why: &str| Err(Failure::Failed(format!("{why}: `flux stats top --once` prints one picture")));
+    let refused =
+        |why: &str| Err(Failure::Failed(format!("{why}: `flux stats top --once` prints one picture")));
     if !stdout().is_terminal() {
         return refused("standard output is no terminal");
     }
@@ -163,7 +165,14 @@ impl Screen {
         enable_raw_mode()?;
         execute!(stdout(), EnterAlternateScreen)?;
         self.terminal.hide_cursor()?;
-        self.terminal.clear()
+        self.clear()
+    }
+
+    /// Everything is drawn anew. (`Terminal::clear` asks the terminal where its cursor is, and would have to read the
+    /// answer, which is what another thread does.)
+    fn clear(&mut self) -> io::Result<()> {
+        let size = self.terminal.size()?;
+        self.terminal.resize(Rect::from((Position::ORIGIN, size)))
     }
 
     fn suspend(&mut self) -> io::Result<()> {
@@ -259,7 +268,7 @@ impl Session {
                 match action.and_then(|action| self.model.act(action)) {
                     Some(Effect::Quit) => return Ok(Next::End(None)),
                     Some(Effect::Suspend) => screen.suspend()?,
-                    Some(Effect::Redraw) => screen.terminal.clear()?,
+                    Some(Effect::Redraw) => screen.clear()?,
                     None => {}
                 }
             }

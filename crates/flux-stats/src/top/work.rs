@@ -81,7 +81,15 @@ pub(crate) fn works<K: Ord>(
 
 /// The series that a line is made of.
 pub(crate) const METRICS: [&str; 9] = [
-    "wakeups", "work_s", "blocked_s", "cpu_s", "work_per_wakeup_s", "longest_work_s", "sendq", "recvq", "stalled",
+    "wakeups",
+    "work_s",
+    "blocked_s",
+    "cpu_s",
+    "work_per_wakeup_s",
+    "longest_work_s",
+    "sendq",
+    "recvq",
+    "stalled",
 ];
 
 #[cfg(test)]

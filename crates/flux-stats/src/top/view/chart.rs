@@ -21,11 +21,14 @@ pub(crate) fn draw(model: &Model, line: &Line, look: Look, area: Rect, buffer: &
         past.recent(now, CHART_S).map(|(time, rate)| (time - now, rate)).collect()
     });
     let what = match (&series.values, Unit::of(&series.name)) {
-        (Values::Counter { .. }, Unit::Seconds) => "share of the time, summed over ranks",
-        (Values::Counter { .. }, _) => "per second, summed over ranks",
+        (Values::Counter { .. }, Unit::Seconds) => "share of the time",
+        (Values::Counter { .. }, _) => "per second",
         (Values::Timer { .. }, _) => "samples per second",
-        (Values::Gauge { .. }, _) => "sum over ranks, since it is looked at",
         _ => "since it is looked at",
+    };
+    let of = match series.rank {
+        Some(_) => "",
+        None => ", summed over ranks",
     };
     let value = |value: f64| match (&series.values, Unit::of(&series.name)) {
         (Values::Counter { .. }, Unit::Seconds) => format!("{}%", number(round(value * 100.0))),
@@ -38,9 +41,10 @@ pub(crate) fn draw(model: &Model, line: &Line, look: Look, area: Rect, buffer: &
     let first = points.first().map_or(-CHART_S, |&(time, _)| time.min(-60.0));
     let title = match points.len() {
         0 => format!("{}: no history yet", line.name),
-        _ => format!("{}: {what}", line.name),
+        _ => format!("{}: {what}{of}", line.name),
     };
-    Words::styled(super::table::cut(&title, usize::from(area.width), look), look.title()).render(area, buffer);
+    Words::styled(super::table::cut(&title, usize::from(area.width), look), look.title())
+        .render(area, buffer);
     let data = [Dataset::default()
         .marker(if look.unicode { Marker::Braille } else { Marker::Dot })
         .graph_type(GraphType::Line)
@@ -49,7 +53,9 @@ pub(crate) fn draw(model: &Model, line: &Line, look: Look, area: Rect, buffer: &
     let ago = |seconds: f64| format!("{} ago", duration(-seconds));
     let below = Rect { y: area.y + 1, height: area.height.saturating_sub(1), ..area };
     Chart::new(data.to_vec())
-        .x_axis(Axis::default().bounds([first, 0.0]).labels([ago(first), "now".to_owned()]).style(look.faint()))
+        .x_axis(
+            Axis::default().bounds([first, 0.0]).labels([ago(first), "now".to_owned()]).style(look.faint()),
+        )
         .y_axis(Axis::default().bounds([least, most]).labels([value(least), value(most)]).style(look.faint()))
         .render(below, buffer);
 }

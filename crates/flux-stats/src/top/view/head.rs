@@ -83,7 +83,8 @@ fn title(model: &Model, look: Look, width: u16) -> Words<'static> {
             parts.spans(vec![Span::styled("up ", look.faint()), Span::raw(duration(up_s))]);
         }
         if !whole.hostlist.is_empty() {
-            let host = if model.hosts.is_one() { model.hosts.of(0).unwrap_or_default() } else { &whole.hostlist };
+            let host =
+                if model.hosts.is_one() { model.hosts.of(0).unwrap_or_default() } else { &whole.hostlist };
             parts.spans(vec![Span::styled("on ", look.faint()), Span::raw(host.to_owned())]);
         }
     }
@@ -118,7 +119,11 @@ fn ranks(whole: &Whole, look: Look, width: u16) -> Words<'static> {
     let (up, covered) = (whole.nodes_up.is_some(), count(&ranks.covered));
     parts.count(Some(format!("{covered} of {}", whole.size)), "covered", look);
     parts.spans(vec![Span::styled("oldest ", look.faint()), Span::raw(duration(ranks.oldest))]);
-    let missing = [("silent", &ranks.silent, true), ("absent", &ranks.absent, true), ("offline", &ranks.offline, false)];
+    let missing = [
+        ("silent", &ranks.silent, true),
+        ("absent", &ranks.absent, true),
+        ("offline", &ranks.offline, false),
+    ];
     for (why, ranks, alarm) in missing {
         if !ranks.is_empty() {
             let style = if alarm { look.alarm() } else { look.warning() };
@@ -196,10 +201,9 @@ fn caption(model: &Model, look: Look, width: u16) -> Words<'static> {
     let screen = model.screen();
     let on = |rank: &Option<u32>| rank.map_or(String::new(), |rank| format!(" on {}", place(model, rank)));
     let (subject, how) = match &screen.subject {
-        Subject::Modules => (
-            "MODULES".to_owned(),
-            "WORK% sums up ranks, MAX% is the busiest one; 100 is one whole thread",
-        ),
+        Subject::Modules => {
+            ("MODULES".to_owned(), "WORK% sums up ranks, MAX% is the busiest one; 100 is one whole thread")
+        }
         Subject::Ranks(module) => (format!("{module} by rank"), "100% is one whole thread"),
         Subject::Rank(rank) => (format!("modules on {}", place(model, *rank)), "100% is one whole thread"),
         Subject::Series { pattern, rank } => (format!("{pattern}{}", on(rank)), ""),

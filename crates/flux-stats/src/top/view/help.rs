@@ -54,7 +54,8 @@ pub(crate) fn draw(model: &Model, look: Look, area: Rect, buffer: &mut Buffer) {
             let text = cut(&words, usize::from(width), look);
             let split = text.char_indices().nth(key.chars().count()).map_or(text.len(), |(at, _)| at);
             let (key, what) = text.split_at(split);
-            let line = Words::from(vec![Span::styled(key.to_owned(), look.key()), Span::raw(what.to_owned())]);
+            let line =
+                Words::from(vec![Span::styled(key.to_owned(), look.key()), Span::raw(what.to_owned())]);
             buffer.set_line(x, y, &line, width);
         }
     };

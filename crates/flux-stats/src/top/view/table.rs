@@ -65,7 +65,8 @@ pub(crate) fn title(column: Column, subject: &Subject) -> &'static str {
 /// The columns that fit into `width`, and how wide they are.
 fn columns(screen: &Screen, lines: &[Line], hosts: &Hosts, width: u16) -> Vec<(Column, u16)> {
     let subject = &screen.subject;
-    let no_host = hosts.is_one() || matches!(subject, Subject::Rank(_) | Subject::Series { rank: Some(_), .. });
+    let no_host =
+        hosts.is_one() || matches!(subject, Subject::Rank(_) | Subject::Series { rank: Some(_), .. });
     let no_rank = matches!(subject, Subject::Series { rank: Some(_), .. });
     let wanted = screen.columns().iter().copied().filter(|column| match column {
         Column::Host => !no_host,
@@ -88,7 +89,8 @@ fn columns(screen: &Screen, lines: &[Line], hosts: &Hosts, width: u16) -> Vec<(C
     }
     kept.sort_by_key(|&(place, ..)| place);
     // What is left goes to names, hosts and the past, in this order, as far as they can use it.
-    let longest = |text: fn(&Line) -> &str| lines.iter().map(|line| text(line).chars().count()).max().unwrap_or(0);
+    let longest =
+        |text: fn(&Line) -> &str| lines.iter().map(|line| text(line).chars().count()).max().unwrap_or(0);
     let useful = [
         (Column::Name, longest(|line| &line.name) as u16 + 1),
         (Column::Host, longest(|line| &line.host) as u16),
@@ -174,7 +176,9 @@ fn severity(line: &Line, column: Column, look: Look) -> Style {
     let share = match (column, &line.key) {
         (Column::Max | Column::Busiest, _) => work.max,
         (Column::Work, Key::Rank(_)) => work.work,
-        (Column::Blocked, _) => return if work.blocked >= Some(BUSY) { look.warning() } else { Style::new() },
+        (Column::Blocked, _) => {
+            return if work.blocked >= Some(BUSY) { look.warning() } else { Style::new() };
+        }
         (Column::Sendq, _) => return if work.sendq >= Some(QUEUE) { look.warning() } else { Style::new() },
         (Column::Recvq, _) => return if work.recvq >= Some(QUEUE) { look.warning() } else { Style::new() },
         _ => None,

@@ -89,11 +89,15 @@ fn without_colours_nothing_has_one_and_the_same_is_told() {
     for (name, model) in pictures() {
         for size in SIZES {
             let plain = buffer(&model, Look { color: false, ..LOOK }, size);
-            assert!(plain.content.iter().all(|cell| cell.fg == Color::Reset && cell.bg == Color::Reset), "{name}");
+            assert!(
+                plain.content.iter().all(|cell| cell.fg == Color::Reset && cell.bg == Color::Reset),
+                "{name}"
+            );
             let colored = buffer(&model, LOOK, size);
             assert!(colored.content.iter().any(|cell| cell.fg != Color::Reset) || name == "help", "{name}");
             assert!(colored.content.iter().all(|cell| cell.bg == Color::Reset), "{name}");
-            let symbols = |buffer: &Buffer| buffer.content.iter().map(|cell| cell.symbol().to_owned()).collect();
+            let symbols =
+                |buffer: &Buffer| buffer.content.iter().map(|cell| cell.symbol().to_owned()).collect();
             let (plain, colored): (Vec<_>, Vec<_>) = (symbols(&plain), symbols(&colored));
             assert_eq!(plain, colored, "{name}");
         }
