@@ -4,7 +4,7 @@ use flux_testbed::{Backend, Error, Instance, Options, Stage};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
-use tests::{complaints, eventually, facts, from_environment, push_seconds, query, say, series};
+use tests::{Chance, complaints, eventually, facts, from_environment, push_seconds, query, say, series};
 
 const LIMIT: Duration = Duration::from_secs(30);
 
@@ -73,19 +73,6 @@ fn three_kinds_of_programs_on_three_ranks_arrive_to_the_unit(backend: Backend) {
     instance.stop().unwrap();
 }
 
-/// SplitMix64 (Steele, Lea and Flood, 2014): reproducible, and good enough to choose a rank.
-struct Chance(u64);
-
-impl Chance {
-    fn below(&mut self, bound: u32) -> u32 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((z ^ (z >> 31)) % u64::from(bound)) as u32
-    }
-}
-
 /// `FLUX_STATS_RELOAD_SECONDS` (10) says for how long, `FLUX_STATS_RELOAD_SEED` in which order.
 fn modules_reloaded_at_random_lose_nothing_of_what_was_pushed(backend: Backend) {
     const SIZE: u32 = 8;
@@ -94,7 +81,7 @@ fn modules_reloaded_at_random_lose_nothing_of_what_was_pushed(backend: Backend) 
     let time = Duration::from_secs(from_environment("FLUX_STATS_RELOAD_SECONDS", 10));
     let seed = from_environment("FLUX_STATS_RELOAD_SEED", u64::from(std::process::id()));
     say(&format!("FLUX_STATS_RELOAD_SECONDS={} FLUX_STATS_RELOAD_SEED={seed}", time.as_secs()));
-    let mut chance = Chance(seed);
+    let mut chance = Chance::new(seed);
     let instance = instance(backend, SIZE);
     instance.load(0..SIZE, "stats-agg", &PERIOD).unwrap();
     instance.load(0..SIZE, "loadgen", &LOADGEN).unwrap();

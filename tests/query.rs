@@ -151,6 +151,13 @@ fn recent_periods_are_remembered(backend: Backend) {
     assert!((6.0..=10.5).contains(&seconds), "{since}");
     let mean = points.iter().sum::<f64>() / points.len() as f64;
     assert!((mean - since["total"].as_f64().unwrap() / seconds).abs() < 5.0, "{since}");
+    // A gauge of all ranks: their sum, and the greatest of one.
+    let question = json!({ "match": ["modules.broker.source.*"], "since": 8.0 });
+    let recent = || ask(&instance, 0, question.clone())["series"][0]["since"].clone();
+    let last =
+        |since: &Value| ["points", "max"].map(|of| since[of].as_array().unwrap().last().unwrap().as_f64());
+    let all = [Some(f64::from(instance.size())), Some(1.0)];
+    eventually("a sum over all ranks", LIMIT, recent, |since| last(since) == all);
     instance.remove([3], "loadgen").unwrap();
     end(instance);
 }

@@ -68,6 +68,25 @@ pub fn push_seconds() -> u64 {
     from_environment("FLUX_STATS_PUSH_SECONDS", 5)
 }
 
+/// SplitMix64 (Steele, Lea and Flood, 2014): reproducible, and good enough to choose a rank.
+pub struct Chance(u64);
+
+impl Chance {
+    /// Everything that follows, follows from `seed`.
+    pub fn new(seed: u64) -> Self {
+        Chance(seed)
+    }
+
+    /// Any of 0 to `bound` - 1.
+    pub fn below(&mut self, bound: u32) -> u32 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        ((z ^ (z >> 31)) % u64::from(bound)) as u32
+    }
+}
+
 /// The whole answer of rank 0 to a question for these series.
 pub fn query(instance: &Instance, patterns: &[&str]) -> Value {
     instance.rpc(0, "stats-agg.query", json!({ "match": patterns })).unwrap()

@@ -75,7 +75,7 @@ pub(crate) struct Series {
     /// The ranks of the subtree, an idset.
     pub(crate) ranks: Option<String>,
     pub(crate) values: Values,
-    /// What it gained lately, where that was asked for.
+    /// What it gained or was lately, where that was asked for.
     pub(crate) since: Option<Since>,
 }
 
@@ -128,8 +128,8 @@ pub(crate) struct Shape {
     pub(crate) p99: f64,
 }
 
-/// What a series gained in recent slots of the history.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
+/// Recent slots of the history: what a flow gained, or what a state was.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 pub(crate) struct Since {
     /// How much time they are; less than was asked for where the history is shorter.
     pub(crate) seconds: f64,
@@ -137,9 +137,12 @@ pub(crate) struct Since {
     pub(crate) total: f64,
     #[serde(default)]
     pub(crate) rate: f64,
-    /// A value for each slot, the oldest first: gained per second.
+    /// A value for each slot, the oldest first: gained per second; of a gauge, the sum at the slot's end. `None`: unknown.
     #[serde(default)]
-    pub(crate) points: Vec<f64>,
+    pub(crate) points: Vec<Option<f64>>,
+    /// Of a gauge, the greatest of a single rank at the same times.
+    #[serde(default)]
+    pub(crate) max: Vec<Option<f64>>,
 }
 
 /// A series as it is written: the fields of all types side by side. (A tagged enum would be read twice.)
@@ -268,7 +271,8 @@ mod tests {
                   "max": { "rank": 2, "rate": 40.0 },
                   "since": { "seconds": 60.0, "total": 6000, "rate": 100.0, "points": [99.5, 100.5] } },
                 { "name": "modules.kvs.longest_work_s", "tags": { "a": "b" }, "type": "gauge", "count": 7, "sum": 0.2,
-                  "min": { "value": 0.01, "rank": 4 }, "max": { "value": 0.1, "rank": 2, "time": 1_700_000_000 } },
+                  "min": { "value": 0.01, "rank": 4 }, "max": { "value": 0.1, "rank": 2, "time": 1_700_000_000 },
+                  "since": { "seconds": 4.0, "points": [null, 0.2], "max": [null, 0.1] } },
                 { "name": "t", "tags": {}, "type": "timer", "count": 2, "rate": 1.0, "sum": 0.05, "min": 1e-6, "max": 0.1,
                   "stddev": 1e-5, "p50": 4e-5, "p90": 5e-5, "p99": 9e-5, "relative_error": 0.0078 },
                 { "name": "none", "tags": {}, "type": "timer", "count": 0, "rate": 0.0, "sum": 0 },
@@ -299,10 +303,10 @@ mod tests {
         assert_eq!(values[3], &timer(0, 0.0, 0.0, None, 0.0));
         assert_eq!(values[4], &Values::Set { estimate: 3.0, relative_error: 0.0 });
         assert_eq!(values[5], &Values::Other("topk".into()));
-        assert_eq!(
-            answer.series("modules.kvs.wakeups").unwrap().since.as_ref().unwrap().points,
-            [99.5, 100.5]
-        );
+        let since = answer.series("modules.kvs.wakeups").unwrap().since.as_ref().unwrap();
+        assert_eq!(since.points, [Some(99.5), Some(100.5)]);
+        let since = answer.series[1].since.as_ref().unwrap();
+        assert_eq!((&since.points[..], &since.max[..]), (&[None, Some(0.2)][..], &[None, Some(0.1)][..]));
         assert_eq!(answer.series("modules.kvs.longest_work_s"), None, "it has tags");
     }
 

@@ -1,102 +1,116 @@
-//! Hosts by rank.
+//! The hosts of an instance by rank, from a hostlist (RFC 29).
+//!
+//! Our own reader: `hostlist-parser` makes a set of it, and a host that runs two brokers would then be one rank.
 
-/// More are not spelled out, whatever an answer says.
+/// Hosts that a list is expanded to: one that says more is no list of an instance's hosts.
 const HOSTS_MAX: usize = 1 << 20;
-/// Pairs of brackets in one name: racks, chassis, nodes.
-const BRACKETS_MAX: usize = 8;
 
-/// The hosts of an instance's brokers, in order of their ranks.
-#[derive(Debug, Clone, Default, PartialEq)]
+/// A host for each rank; none where Flux does not know them.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Hosts(Vec<String>);
 
 impl Hosts {
-    /// From a hostlist (RFC 29): `node[0-3,07-09],login`. What is not one is taken for plain names.
-    pub(crate) fn new(hostlist: &str) -> Self {
-        let mut hosts = Vec::new();
-        for word in words(hostlist) {
-            expand("", word, 0, &mut hosts);
-        }
-        Hosts(hosts)
+    /// Of `n[0-2,7],login1`. What is no hostlist tells of no hosts.
+    pub(crate) fn of(hostlist: Option<&str>) -> Self {
+        Hosts(hostlist.and_then(expand).unwrap_or_default())
     }
 
-    /// The host of a rank; `None`: not known.
-    pub(crate) fn of(&self, rank: u32) -> Option<&str> {
-        self.0.get(rank as usize).map(String::as_str)
+    /// The host of a rank.
+    pub(crate) fn host(&self, rank: u32) -> Option<&str> {
+        self.0.get(usize::try_from(rank).ok()?).map(String::as_str)
     }
 
-    /// Whether all brokers are on one host, whose name then says nothing.
+    /// Whether all brokers are on one host, whose name then says nothing of a rank.
     pub(crate) fn is_one(&self) -> bool {
         self.0.windows(2).all(|pair| pair[0] == pair[1])
     }
-}
 
-/// The parts between commas outside brackets.
-fn words(hostlist: &str) -> impl Iterator<Item = &str> {
-    let mut inside = false;
-    hostlist
-        .split(move |c| {
-            match c {
-                '[' => inside = true,
-                ']' => inside = false,
-                _ => {}
-            }
-            c == ',' && !inside
-        })
-        .map(str::trim)
-        .filter(|word| !word.is_empty())
-}
-
-/// Each pair of brackets multiplies: the last one counts fastest.
-fn expand(before: &str, rest: &str, brackets: usize, hosts: &mut Vec<String>) {
-    let parts = rest.split_once('[').and_then(|(prefix, rest)| Some((prefix, rest.split_once(']')?)));
-    match parts {
-        Some((prefix, (ranges, rest))) if brackets < BRACKETS_MAX => {
-            for number in ranges.split(',').flat_map(numbers) {
-                if hosts.len() >= HOSTS_MAX {
-                    return;
-                }
-                expand(&format!("{before}{prefix}{number}"), rest, brackets + 1, hosts);
-            }
+    /// `2 (n2)`, or `2` where the host is not known.
+    pub(crate) fn name(&self, rank: u32) -> String {
+        match self.host(rank) {
+            Some(host) => format!("{rank} ({host})"),
+            None => rank.to_string(),
         }
-        _ => hosts.push(format!("{before}{rest}")),
     }
 }
 
-/// `07-09`: 07, 08, 09. What is no range is itself.
-fn numbers(range: &str) -> Box<dyn Iterator<Item = String> + '_> {
-    let (first, last) = range.split_once('-').unwrap_or((range, range));
-    match (first.parse::<u64>(), last.parse::<u64>()) {
-        (Ok(from), Ok(to)) => {
-            let width = first.len();
-            Box::new((from..=to).map(move |number| format!("{number:0width$}")))
-        }
-        _ => Box::new(std::iter::once(range.to_owned())),
+fn expand(list: &str) -> Option<Vec<String>> {
+    let mut hosts = Vec::new();
+    for item in items(list)? {
+        expand_item(item, "", &mut hosts)?;
     }
+    Some(hosts)
+}
+
+/// What is between the commas that are not in brackets.
+fn items(list: &str) -> Option<Vec<&str>> {
+    let (mut items, mut start, mut inside) = (Vec::new(), 0, false);
+    for (at, byte) in list.bytes().enumerate() {
+        match byte {
+            b'[' if inside => return None,
+            b'[' => inside = true,
+            b']' if !inside => return None,
+            b']' => inside = false,
+            b',' if !inside => {
+                items.push(&list[start..at]);
+                start = at + 1;
+            }
+            _ => {}
+        }
+    }
+    items.push(&list[start..]);
+    (!inside).then_some(items)
+}
+
+/// Adds the hosts of one item, whose beginning has been written out.
+fn expand_item(item: &str, before: &str, hosts: &mut Vec<String>) -> Option<()> {
+    let Some((name, rest)) = item.split_once('[') else {
+        hosts.push(format!("{before}{item}"));
+        return (hosts.len() <= HOSTS_MAX).then_some(());
+    };
+    let (numbers, rest) = rest.split_once(']')?;
+    for range in numbers.split(',') {
+        let (first, last) = range.split_once('-').unwrap_or((range, range));
+        let (from, to) = (first.parse::<u32>().ok()?, last.parse::<u32>().ok()?);
+        if from > to {
+            return None;
+        }
+        // As wide as the first is written: 08-10 is 08, 09, 10.
+        let width = first.len();
+        for number in from..=to {
+            expand_item(rest, &format!("{before}{name}{number:0width$}"), hosts)?;
+        }
+    }
+    Some(())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn all(hostlist: &str) -> Vec<String> {
-        Hosts::new(hostlist).0
+    #[test]
+    fn each_rank_has_its_host_though_hosts_repeat() {
+        for (list, hosts) in [
+            ("n[0-2,7],login1", vec!["n0", "n1", "n2", "n7", "login1"]),
+            ("a,a,a", vec!["a", "a", "a"]),
+            ("n[1,1]", vec!["n1", "n1"]),
+            ("n[08-10]-ib", vec!["n08-ib", "n09-ib", "n10-ib"]),
+            ("r[1-2]n[0-1]", vec!["r1n0", "r1n1", "r2n0", "r2n1"]),
+        ] {
+            let of = Hosts::of(Some(list));
+            let found: Vec<_> = (0..hosts.len() as u32).map(|rank| of.host(rank).unwrap()).collect();
+            assert_eq!(found, hosts);
+            assert_eq!(of.host(hosts.len() as u32), None);
+        }
     }
 
     #[test]
-    fn a_hostlist_is_spelled_out_in_order() {
-        assert_eq!(all("n[0-2,7],login"), ["n0", "n1", "n2", "n7", "login"]);
-        assert_eq!(all("n[08-10]"), ["n08", "n09", "n10"]);
-        assert_eq!(all("r[1-2]n[0-1]-ib"), ["r1n0-ib", "r1n1-ib", "r2n0-ib", "r2n1-ib"]);
-        assert_eq!(all("b,a,b"), ["b", "a", "b"]);
-        assert_eq!(all(""), [] as [&str; 0]);
-    }
-
-    #[test]
-    fn what_is_no_hostlist_is_taken_as_it_is_and_never_grows_without_bound() {
-        assert_eq!(all("n[0-"), ["n[0-"]);
-        assert_eq!(all("n[x-3]"), ["nx-3"]);
-        assert_eq!(all("n[0-18446744073709551615]").len(), HOSTS_MAX);
-        assert_eq!(all("n[0-99999][0-99999]").len(), HOSTS_MAX);
-        assert!(Hosts::new("a,a,a").is_one() && !Hosts::new("a,b").is_one());
+    fn what_is_no_hostlist_tells_of_none() {
+        for list in ["n[", "n]", "n[a]", "n[3-1]", "n[[1]]", "n[0-4294967295]", "n[1-"] {
+            assert_eq!(Hosts::of(Some(list)), Hosts::default(), "{list}");
+        }
+        assert!(Hosts::of(Some("a,a,a")).is_one() && !Hosts::of(Some("a,b")).is_one());
+        assert_eq!(Hosts::default().name(2), "2");
+        assert_eq!(Hosts::of(Some("n[0-2]")).name(2), "2 (n2)");
     }
 }

@@ -187,7 +187,8 @@ impl Instance {
     }
 }
 
-fn parsed(text: &str) -> Result<Answer, Error> {
+/// An answer of rank 0.
+pub(crate) fn parsed(text: &str) -> Result<Answer, Error> {
     serde_json::from_str(text).map_err(|error| Error::Answer { rank: ROOT, reason: error.to_string() })
 }
 

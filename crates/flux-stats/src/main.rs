@@ -3,6 +3,8 @@
 //! Installed as `flux-stats` where `flux` looks for commands (`flux config builtin exec_path`, or PATH).
 //!
 //! ```sh
+//! flux stats query 'modules.*.work_s' --top 10   # series of the whole instance
+//! flux stats load              # the module on every rank
 //! flux stats peek              # what every module of this node's brokers does now, though a broker hangs
 //! flux stats send NAME VALUE   # a metric from a shell
 //! flux stats top               # what every module of the instance does, as it goes
@@ -12,25 +14,27 @@
 //! are missing from an answer, 4 when `doctor` has findings.
 #![forbid(unsafe_code)]
 
-#[allow(dead_code, reason = "the commands to come ask, too")]
+#[allow(dead_code, reason = "the commands to come ask more")]
 mod answer;
 mod hosts;
-#[allow(dead_code, reason = "the commands to come ask, too")]
+#[allow(dead_code, reason = "the commands to come ask more")]
 mod instance;
+mod load;
 #[allow(dead_code, reason = "the commands to come end otherwise, too")]
 mod outcome;
 mod peek;
+mod query;
 mod send;
 #[allow(dead_code, reason = "the commands to come show more")]
 mod show;
 mod top;
 
 use clap::{Parser, Subcommand};
-use outcome::Failure;
+use outcome::{Ended, Failure, Outcome, complain, print};
 use std::process::ExitCode;
 
 #[derive(Parser)]
-#[command(name = "flux stats", bin_name = "flux stats", about = "Statistics of a Flux instance")]
+#[command(name = "flux stats", bin_name = "flux stats", version, about = "Statistics of a Flux instance")]
 struct Arguments {
     #[command(flatten)]
     reach: instance::Reach,
@@ -40,27 +44,41 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
+    Load(load::LoadOptions),
     Peek(peek::Options),
+    Query(query::Options),
     Send(send::Options),
     Top(top::Options),
+    Unload(load::UnloadOptions),
 }
 
 fn main() -> ExitCode {
-    let Arguments { reach, command } = Arguments::parse();
-    let ended = match command {
-        Command::Peek(options) => peek::run(&options, &reach),
-        Command::Send(options) => send::run(&options, &reach),
-        Command::Top(options) => top::run(&options, &reach),
+    let ended = match Arguments::try_parse() {
+        Ok(arguments) => run(&arguments),
+        // clap writes its errors as it likes, and leaves out that it could not.
+        Err(error) if error.use_stderr() => Err(Failure::Usage(error.to_string())),
+        Err(help) => print(&help.to_string()).map(|()| Outcome::Done),
     };
     ExitCode::from(match ended {
         Ok(outcome) => outcome.status(),
         Err(failure) => {
             if let Failure::Usage(text) | Failure::Failed(text) = &failure {
-                eprintln!("flux-stats: {text}");
+                complain(text.trim_end().trim_start_matches("error: "));
             }
             failure.status()
         }
     })
+}
+
+fn run(Arguments { reach, command }: &Arguments) -> Ended {
+    match command {
+        Command::Load(options) => load::load(options, reach),
+        Command::Peek(options) => peek::run(options, reach),
+        Command::Query(options) => query::run(options, reach),
+        Command::Send(options) => send::run(options, reach),
+        Command::Top(options) => top::run(options, reach),
+        Command::Unload(options) => load::unload(options, reach),
+    }
 }
 
 #[cfg(test)]

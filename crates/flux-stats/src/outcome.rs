@@ -31,6 +31,8 @@ pub(crate) enum Failure {
     Usage(String),
     /// Anything else: the cause and what to do, on one line.
     Failed(String),
+    /// What it was has been said.
+    Said,
     /// Whoever reads has seen enough.
     Closed,
 }
@@ -43,7 +45,7 @@ impl Failure {
     pub(crate) fn status(&self) -> u8 {
         match self {
             Failure::Usage(_) => 2,
-            Failure::Failed(_) => 1,
+            Failure::Failed(_) | Failure::Said => 1,
             Failure::Closed => 0,
         }
     }
@@ -66,4 +68,14 @@ pub(crate) fn print(text: &str) -> Result<(), Failure> {
         Err(error) => Err(Failure::Failed(format!("writing to standard output: {error}"))),
         Ok(()) => Ok(()),
     }
+}
+
+/// A line on standard error, which may be closed or full: nobody is left to be told.
+pub(crate) fn say(line: &str) {
+    let _ = writeln!(std::io::stderr(), "{line}");
+}
+
+/// What went wrong, in the name of this command.
+pub(crate) fn complain(what: &str) {
+    say(&format!("flux-stats: {what}"));
 }

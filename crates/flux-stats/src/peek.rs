@@ -4,7 +4,7 @@
 mod shown;
 
 use crate::instance::Reach;
-use crate::outcome::{Ended, Outcome, print};
+use crate::outcome::{Ended, Outcome, complain, print};
 use clap::Args;
 use serde::Serialize;
 use stats_probe::peek::{Peek, PeekError, PeekThread, peek, peek_process, threads_of_process};
@@ -156,7 +156,7 @@ fn rundir(path: &Path) -> Result<Vec<Broker>, Error> {
         return Err(Error::Unreadable(failures.join("; ")));
     }
     for failure in failures {
-        eprintln!("flux-stats: {failure}");
+        complain(&failure);
     }
     Ok(brokers.into_iter().map(|((rank, pid), seen)| broker(rank, pid, Some(&seen))).collect())
 }
@@ -173,7 +173,7 @@ fn process(pid: u32) -> Result<Broker, Error> {
             if threads_of_process(pid).is_empty() {
                 return Err(Error::NoProcess(pid));
             }
-            eprintln!("flux-stats: {error}; here is what the kernel knows");
+            complain(&format!("{error}; here is what the kernel knows"));
             None
         }
     };

@@ -1,5 +1,6 @@
 //! How numbers look to a person, and tables of them: every subcommand shows them alike.
 
+use crate::answer::{Answer, Ranks};
 use comfy_table::{CellAlignment, Table, presets};
 
 /// What is shown where nothing is known.
@@ -14,6 +15,7 @@ pub(crate) fn duration(seconds: f64) -> String {
     let seconds = seconds.abs();
     let whole = seconds as u64;
     let text = match seconds {
+        0.0 => "0s".to_owned(),
         s if s < 1e-3 => three(s * 1e6, "us"),
         s if s < 1.0 => three(s * 1e3, "ms"),
         s if s < 60.0 => three(s, "s"),
@@ -30,11 +32,15 @@ pub(crate) fn bytes(bytes: f64) -> String {
     scaled(bytes, 1024.0, &UNITS)
 }
 
-/// A number without a unit: a whole one below 100,000 as it is, others with three digits in powers of 1000.
+/// A number without a unit: a whole one below 100,000 as it is, others with three digits, in powers of 1000.
 pub(crate) fn number(number: f64) -> String {
     const UNITS: [&str; 6] = ["", "k", "M", "G", "T", "P"];
     if number.fract() == 0.0 && number.abs() < 100_000.0 {
         return format!("{number:.0}");
+    }
+    if number.abs() < 1.0 {
+        let digits = 2.0 - number.abs().log10().floor();
+        return if digits <= 6.0 { format!("{number:.*}", digits as usize) } else { format!("{number:.2e}") };
     }
     scaled(number, 1000.0, &UNITS)
 }
@@ -117,6 +123,27 @@ impl Unit {
     }
 }
 
+/// Whom an answer covers, and how old it is, on one line.
+pub(crate) fn coverage(answer: &Answer) -> String {
+    let Ranks { covered, offline, absent, silent, oldest, .. } = &answer.ranks;
+    let ranks = |set: &str| if set.is_empty() { "none".to_owned() } else { set.to_owned() };
+    let partial = if answer.is_partial() { "PARTIAL: " } else { "" };
+    let mut text = format!("{partial}ranks {}", ranks(covered));
+    if answer.instance.size > 0 {
+        text += &format!(" of {}", answer.instance.size);
+    }
+    let missing = [
+        (silent, "silent"),
+        (absent, "without stats-agg"),
+        (offline, "offline"),
+        (&answer.unanswered, "did not answer"),
+    ];
+    for (set, what) in missing.into_iter().filter(|(set, _)| !set.is_empty()) {
+        text += &format!("; {set} {what}");
+    }
+    format!("{text}; oldest {} ago, period {}", duration(*oldest), duration(answer.period))
+}
+
 /// On which side a column is even.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Align {
@@ -151,7 +178,7 @@ mod tests {
     #[test]
     fn a_duration_has_the_unit_that_fits() {
         for (seconds, text) in [
-            (0.0, "0.00us"),
+            (0.0, "0s"),
             (12.34e-6, "12.3us"),
             (0.000_999_6, "1000us"),
             (0.25, "250ms"),
@@ -174,7 +201,9 @@ mod tests {
             (1200.0, "1200"),
             (99_999.0, "99999"),
             (-7.0, "-7"),
-            (0.123_4, "0.12"),
+            (0.123_4, "0.123"),
+            (-0.001_234, "-0.00123"),
+            (0.000_001_234, "1.23e-6"),
             (12.34, "12.3"),
             (999.6, "1.00k"),
             (100_000.0, "100k"),

@@ -41,6 +41,11 @@ impl Client {
         self.ask(topic, &json!({ "node": node, "topic": topic, "payload": payload }))
     }
 
+    /// A request that nobody answers.
+    pub(crate) fn tell(&mut self, node: u32, topic: &str, payload: &Value) -> Result<()> {
+        self.ask(topic, &json!({ "node": node, "topic": topic, "payload": payload, "tell": true })).map(drop)
+    }
+
     /// The first responses of a stream.
     pub(crate) fn stream(
         &mut self,

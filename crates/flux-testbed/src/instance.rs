@@ -8,7 +8,7 @@ use crate::stage::{Profile, Stage};
 use crate::{Error, Result};
 use serde_json::{Value, json};
 use std::collections::HashMap;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::path::Path;
 use std::process::Command;
@@ -181,6 +181,11 @@ impl Instance {
         self.request(rank, true, rank, topic, payload)
     }
 
+    /// Tells that rank, as a user who is not the instance's owner, what nobody answers.
+    pub fn tell_as_guest(&self, rank: u32, topic: &str, payload: &Value) -> Result<()> {
+        self.with_client(rank, true, |client| client.tell(rank, topic, payload))
+    }
+
     /// The first `responses` of a stream, as a client of its own asks that then goes.
     pub fn stream(&self, rank: u32, topic: &str, payload: &Value, responses: u32) -> Result<Vec<Value>> {
         self.stream_of(false, rank, topic, payload, responses)
@@ -214,6 +219,10 @@ impl Instance {
     }
 
     fn request(&self, via: u32, guest: bool, rank: u32, topic: &str, payload: Value) -> Result<Value> {
+        self.with_client(via, guest, |client| client.request(Some(rank), topic, &payload))
+    }
+
+    fn with_client<R>(&self, via: u32, guest: bool, ask: impl FnOnce(&mut Client) -> Result<R>) -> Result<R> {
         let mut clients = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
         let client = match clients.entry((via, guest)) {
             std::collections::hash_map::Entry::Occupied(present) => present.into_mut(),
@@ -222,14 +231,20 @@ impl Instance {
                 free.insert(Client::start(&program, &self.environment(), &self.uri(via), guest)?)
             }
         };
-        client.request(Some(rank), topic, &payload)
+        ask(client)
+    }
+
+    /// A command with `FLUX_URI` leading to that rank, to be run.
+    pub fn command(&self, rank: u32, program: impl AsRef<OsStr>) -> Command {
+        let mut command = Command::new(program);
+        command.env("FLUX_URI", self.uri(rank)).envs(self.environment());
+        command
     }
 
     /// Runs a command with `FLUX_URI` leading to that rank; what it wrote to standard output.
     pub fn run(&self, rank: u32, program: &str, arguments: &[&str]) -> Result<String> {
-        let mut command = Command::new(program);
-        command.args(arguments).env("FLUX_URI", self.uri(rank)).envs(self.environment());
-        let output = command.output().map_err(Error::io(format!("running {program}")))?;
+        let mut command = self.command(rank, program);
+        let output = command.args(arguments).output().map_err(Error::io(format!("running {program}")))?;
         if output.status.success() {
             return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
         }

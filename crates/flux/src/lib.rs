@@ -39,6 +39,8 @@
 //! * Once the module is running, `mod_main` never returns failure, which would take the broker down.
 //! * `flux module remove --cancel` ends the thread at a turn of its reactor, without unwinding through a Rust frame that
 //!   owns anything; everywhere else cancellation is held back. The module is dropped before its handle is closed.
+//! * Where an allocation fails, which Rust answers by aborting the process, a module has a reserve, and ends in order
+//!   ([`Reserve`]).
 //! * A handle belongs to its thread: [`Handle`] is neither `Send` nor `Sync`, and a module cannot close its own.
 //!
 //! The raw functions are in `flux-sys`; nothing links libflux.
@@ -52,6 +54,7 @@ mod message;
 mod method;
 mod module;
 mod reactor;
+mod reserve;
 mod rpc;
 
 pub use belongings::WeakHandle;
@@ -63,6 +66,7 @@ pub use message::{Event, KeptRequest, Request};
 pub use method::{Answer, Method, Role};
 pub use module::{Module, Scope};
 pub use reactor::{Interest, Watcher};
+pub use reserve::Reserve;
 pub use rpc::{Payload, PendingRpc, Reply, Rpc, Stream};
 
 /// The address space's libflux and its version, or why there is none.

@@ -8,6 +8,7 @@ use crate::handle::{Handle, Level, Node, c_string};
 use crate::message::{Event, KeptRequest, Request};
 use crate::method::{Call, Method};
 use crate::reactor::{Interest, Watcher, reactor_of};
+use crate::reserve::Reserve;
 use crate::rpc::{Future, Payload, PendingRpc, Reply};
 use flux_sys::{flux_match, flux_msg_handler_t, flux_msg_t, flux_t};
 pub use life::main;
@@ -55,6 +56,9 @@ struct Core<T: 'static> {
     farewell: RefCell<Option<Watcher>>,
     /// Where the thread may be cancelled.
     cancellation: RefCell<Option<[Watcher; 2]>>,
+    reserve: &'static Reserve,
+    /// The reserve is spent, and the end under way.
+    exhausted: Cell<bool>,
     alive: Rc<()>,
 }
 
@@ -225,7 +229,13 @@ impl<T: 'static> Core<T> {
         let scope = Scope::of(self);
         let mut state = self.state.try_borrow_mut().ok()?;
         let module = state.as_mut()?;
-        self.panics.contain(&self.handle, what, || body(module, &scope))
+        let result = self.panics.contain(&self.handle, what, || body(module, &scope));
+        if self.reserve.is_spent() && !self.ending.get() && !self.exhausted.replace(true) {
+            self.handle
+                .log(Level::Err, &format!("{what}: the process gets no more memory: this module ends"));
+            scope.stop_reactor();
+        }
+        result
     }
 
     fn register(self: &Rc<Self>, method: Method<T>) -> Result<Registered<T>> {
@@ -316,11 +326,14 @@ unsafe extern "C" fn dispatch<T: 'static>(
 
 /// Makes a type that is a [`Module`] loadable: defines `mod_main`, the one symbol that a broker looks for.
 ///
-/// Use it once in a `cdylib`, and link that with `-Wl,-z,nodelete`: Rust's thread-local storage must not outlive the
+/// It makes [`Reserve`] the allocator of the library. Use it once in a `cdylib`, and link that with `-Wl,-z,nodelete`: Rust's thread-local storage must not outlive the
 /// code that frees it.
 #[macro_export]
 macro_rules! module {
     ($module:ty) => {
+        #[global_allocator]
+        static RESERVE: $crate::Reserve = $crate::Reserve::new();
+
         /// The broker calls this on a thread of its own.
         ///
         /// # Safety
@@ -332,7 +345,7 @@ macro_rules! module {
             argv: *mut *mut ::std::ffi::c_char,
         ) -> ::std::ffi::c_int {
             // SAFETY: as the broker passes them; a handle is a pointer to a type that only libflux knows.
-            unsafe { $crate::module_main::<$module>(h.cast(), argc, argv) }
+            unsafe { $crate::module_main::<$module>(h.cast(), argc, argv, &RESERVE) }
         }
     };
 }

@@ -4,10 +4,10 @@
 //! hold numbers as doubles, and jansson, which Flux uses, refuses integers beyond 64 bits.
 
 use crate::amount::Amount;
-use crate::history::HISTORY_ERROR;
 use crate::members::Members;
 use crate::node::Node;
 use crate::query::{Hidden, Query};
+use crate::recent::Recent;
 use crate::schedule::Now;
 use crate::series::{Key, Kind, SeriesId, Unit};
 use crate::sketch::RELATIVE_ERROR;
@@ -106,17 +106,6 @@ pub enum Values {
     },
 }
 
-/// What a series gained in recent slots of the history.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Recent {
-    /// How much time the slots are, in seconds.
-    pub seconds: f64,
-    /// What was gained in it.
-    pub total: f64,
-    /// Per second in each slot, the oldest first.
-    pub points: Vec<f64>,
-}
-
 /// One series of an answer.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Series<'a> {
@@ -126,7 +115,7 @@ pub struct Series<'a> {
     pub rank: Option<u32>,
     /// What it amounts to.
     pub values: Values,
-    /// What it gained recently, where that was asked for.
+    /// What it gained or was recently, where that was asked for.
     pub since: Option<Recent>,
 }
 
@@ -173,13 +162,7 @@ impl Serialize for Series<'_> {
             }
         }
         if let Some(since) = &self.since {
-            let (seconds, total, points) = (since.seconds, since.total, &since.points);
-            let rate = if seconds > 0.0 { total / seconds } else { 0.0 };
-            let error = HISTORY_ERROR;
-            let since = json!({
-                "seconds": seconds, "total": total, "rate": rate, "relative_error": error, "points": points
-            });
-            map.serialize_entry("since", &since)?;
+            map.serialize_entry("since", since)?;
         }
         map.end()
     }
@@ -323,31 +306,6 @@ impl Node {
         };
         let since = since_ns.and_then(|since_ns| self.recent(id, unit, since_ns, now, whose));
         Some(Series { key, rank: own.then_some(self.config().rank), values, since })
-    }
-
-    /// `None` for a gauge and a set, of which no history is kept.
-    fn recent(&self, id: SeriesId, unit: Unit, since_ns: u64, now: Now, whose: Whose) -> Option<Recent> {
-        if matches!(id.kind(), Kind::Gauge | Kind::Set) {
-            return None;
-        }
-        let below = (whose == Whose::Subtree).then_some(&self.below);
-        let stores = || [Some(&self.own), below].into_iter().flatten();
-        let rings = |store: &crate::store::Store, slot| {
-            let counter = store.counter(id).and_then(|counted| counted.ring.as_ref());
-            let ring = counter.or_else(|| store.timer(id).and_then(|timed| timed.rings[0].as_ref()));
-            ring.map_or(Amount::ZERO, |ring| ring.get(slot))
-        };
-        // Points of a timer count samples, which have no unit.
-        let unit = if id.kind() == Kind::Timer { Unit::None } else { unit };
-        let (mut total, mut seconds, mut points) = (Amount::ZERO, 0.0, Vec::new());
-        for (slot, _, length_ns) in self.own.timeline.recent(now.wall_ns, since_ns) {
-            let gained = stores().fold(Amount::ZERO, |sum, store| sum.plus(rings(store, slot)));
-            let length = length_ns as f64 / 1e9;
-            total = total.plus(gained);
-            seconds += length;
-            points.push(if length > 0.0 { real(gained, unit) / length } else { 0.0 });
-        }
-        Some(Recent { seconds, total: real(total, unit), points })
     }
 }
 

@@ -1,6 +1,6 @@
-//! Recent periods of each series: what it gained in each, in two and a half bytes.
+//! Recent periods of each series: what a flow gained in each, or what a state was at its end, in two and a half bytes.
 //!
-//! History is for sparklines, `since` and reports; totals are exact without it. A gain is kept with 12 bits after the
+//! History is for sparklines, `since` and reports; totals are exact without it. An amount is kept with 12 bits after the
 //! leading one: whole numbers below 8192 exactly, others within 1/8192 (0.012 %).
 
 use crate::amount::Amount;
@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 
 /// Periods that are kept at most: ten minutes of two seconds. With shorter periods several share a slot.
 pub(crate) const SLOTS_MAX: usize = 300;
-/// The relative error of a gain in the history.
+/// The relative error of an amount in the history.
 pub const HISTORY_ERROR: f64 = 1.0 / 8192.0;
 
 const MANTISSA_BITS: u32 = 16;
@@ -54,7 +54,8 @@ fn unfloat(code: u32, mantissa_bits: u32) -> i128 {
     if exponent == 0 { mantissa } else { ((1_i128 << mantissa_bits) | mantissa) << (exponent - 1) }
 }
 
-/// Gains of one series, a slot for each of [`SLOTS_MAX`] periods, in 20 bits each.
+/// Amounts of one series, a slot for each of [`SLOTS_MAX`] periods, in 20 bits each. A slot that was not set is unknown,
+/// and reads as zero.
 #[derive(Debug, Clone)]
 pub(crate) struct Ring(Box<[u8; SLOTS_MAX / 2 * 5]>);
 
@@ -71,9 +72,21 @@ fn shorten(amount: Amount) -> u32 {
     form | float(whole.unwrap_or(parts).unsigned_abs(), 12)
 }
 
+/// The code of a slot that was not set. No amount has it: zero is whole, and what is not whole is not zero.
+const UNKNOWN: u32 = 0;
+
 impl Ring {
-    fn set(&mut self, slot: usize, gained: Amount) {
-        let (at, code) = (slot / 2 * 5, shorten(gained).to_le_bytes());
+    pub(crate) fn set(&mut self, slot: usize, amount: Amount) {
+        self.write(slot, shorten(amount));
+    }
+
+    /// A slot is unknown from now on.
+    pub(crate) fn unset(&mut self, slot: usize) {
+        self.write(slot, UNKNOWN);
+    }
+
+    fn write(&mut self, slot: usize, code: u32) {
+        let (at, code) = (slot / 2 * 5, code.to_le_bytes());
         let bytes = &mut self.0[at..at + 5];
         if slot.is_multiple_of(2) {
             bytes[..2].copy_from_slice(&code[..2]);
@@ -85,10 +98,19 @@ impl Ring {
         }
     }
 
-    pub(crate) fn get(&self, slot: usize) -> Amount {
+    fn read(&self, slot: usize) -> u32 {
         let bytes = &self.0[slot / 2 * 5..];
         let packed = bytes[..5].iter().rev().fold(0_u64, |packed, &byte| (packed << 8) | u64::from(byte));
-        let code = (packed >> (20 * (slot % 2))) as u32 & 0xf_ffff;
+        (packed >> (20 * (slot % 2))) as u32 & 0xf_ffff
+    }
+
+    /// `None`: it is unknown.
+    pub(crate) fn known(&self, slot: usize) -> Option<Amount> {
+        (self.read(slot) != UNKNOWN).then(|| self.get(slot))
+    }
+
+    pub(crate) fn get(&self, slot: usize) -> Amount {
+        let code = self.read(slot);
         let magnitude = unfloat(code & 0x3_ffff, 12);
         let magnitude = if code & (1 << 19) != 0 { -magnitude } else { magnitude };
         if code & (1 << 18) != 0 { Amount::whole(magnitude) } else { Amount::from_parts(magnitude) }
@@ -140,6 +162,11 @@ impl Timeline {
         Some(slot)
     }
 
+    /// How many slots there are at most.
+    pub(crate) fn slots(&self) -> usize {
+        self.slots
+    }
+
     pub(crate) fn put(&self, ring: &mut Option<Ring>, slot: usize, gained: Amount) {
         // A series that never gained anything takes no room.
         if gained != Amount::ZERO || ring.is_some() {
@@ -181,6 +208,10 @@ mod tests {
             prop_assert!((ring.get(7).parts() - parts).abs() <= parts.abs() >> 12, "{} {}", ring.get(7).parts(), parts);
             prop_assert_eq!(ring.get(6), Amount::whole(-8191));
             prop_assert_eq!(ring.get(8), Amount::from_parts(5));
+            prop_assert_eq!(ring.known(7), Some(ring.get(7)), "what is set is known");
+            ring.unset(7);
+            prop_assert_eq!((ring.known(7), ring.known(9), ring.get(7)), (None, None, Amount::ZERO));
+            prop_assert_eq!((ring.get(6), ring.get(8)), (Amount::whole(-8191), Amount::from_parts(5)));
         }
     }
 

@@ -50,18 +50,20 @@ mod members;
 mod node;
 mod push;
 mod query;
+mod recent;
 mod schedule;
 mod series;
 mod shown;
 mod sketch;
 mod steps;
 mod store;
+mod trail;
 mod tree;
 mod value;
 mod wire;
 
 pub use amount::Amount;
-pub use answer::{Number, Recent, Series, Values, Whose, series_text};
+pub use answer::{Number, Series, Values, Whose, series_text};
 pub use history::HISTORY_ERROR;
 pub use idset::{IdSet, ParseIdSetError};
 pub use intake::{GUEST_BYTES_MAX, GUEST_PUSHES_MAX, Intake, Pusher};
@@ -69,6 +71,7 @@ pub use members::{EXACT_BELOW, Members, STANDARD_ERROR};
 pub use node::{Audit, Events, Heard, Holding, MergeRefused, Node, NodeConfig, SendFailure, Transmit};
 pub use push::{Metric, PUSH_METRICS_MAX, PUSH_VERSION, Pushed, Refusal};
 pub use query::{By, Hidden, Query, QueryError};
+pub use recent::{Course, Recent};
 pub use schedule::Now;
 pub use series::{
     ENDED, GUEST_SERIES, GUESTS, JOB_TAG, Key, Kind, NAME_MAX, RESERVED, Refused, SeriesId, TAG_MAX,

@@ -9,6 +9,7 @@ mod ending;
 mod local;
 mod pressure;
 mod saved;
+mod sweep;
 mod upstream;
 
 use crate::amount::Amount;
@@ -28,6 +29,7 @@ use ending::Ending;
 use pressure::Pressure;
 use std::collections::BTreeMap;
 use std::time::Duration;
+use sweep::Sweep;
 use upstream::Upstream;
 pub use upstream::{SendFailure, Transmit};
 
@@ -165,6 +167,7 @@ pub struct Node {
     unloading: bool,
     events: Events,
     history: Duration,
+    sweep: Option<Sweep>,
     pressure: Pressure,
 }
 
@@ -205,6 +208,7 @@ impl Node {
             unloading: false,
             events: Events::default(),
             history: HISTORY,
+            sweep: None,
             pressure: Pressure::default(),
             config,
         };
@@ -241,7 +245,7 @@ impl Node {
     /// How much history to keep: what is kept begins anew. The root keeps that of all series, others that of their
     /// own.
     pub fn set_history(&mut self, history: Duration) {
-        self.history = history;
+        (self.history, self.sweep) = (history, None);
         let (history_ns, period_ns) = (nanos(history), self.period_ns());
         self.own.set_history(history_ns, period_ns);
         self.below.set_history(if self.is_root() { history_ns } else { 0 }, period_ns);
@@ -304,8 +308,7 @@ impl Node {
         self.last_seal_ns = now.mono_ns;
         self.expire(now);
         self.coverage.own(self.config.rank, now, self.expiry_ns(now), self.unloading);
-        self.own.roll(span_ns, now.wall_ns, Some(self.config.rank));
-        self.below.roll(span_ns, now.wall_ns, None);
+        self.roll(span_ns, now);
         self.end_idle(now, span_ns);
         self.tell_time(now);
         self.open_own(span_ns);
@@ -369,6 +372,7 @@ impl Node {
             self.generation = generation;
             self.own.clear();
             self.below.clear();
+            self.sweep = None;
             self.unsealed.clear();
             self.open.flows.clear();
             self.upstream.clear(generation);

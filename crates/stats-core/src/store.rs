@@ -1,10 +1,11 @@
-//! Totals of flows, their last period and their history.
+//! Totals of flows, their last period, and the history of all series but sets.
 
 use crate::amount::Amount;
 use crate::flows::{Gain, Sealed};
 use crate::history::{Ring, Timeline};
 use crate::members::Members;
 use crate::series::{Kind, SeriesId};
+use crate::trail::{Level, Levels, Trails};
 use crate::value::{Peak, Samples};
 
 /// A counter's total and its last period.
@@ -53,6 +54,8 @@ pub(crate) struct Store {
     counters: Vec<Counted>,
     timers: Vec<Timed>,
     sets: Vec<Gathered>,
+    /// Recent states. What they are now is their ranks' to say, and is kept with those.
+    gauges: Trails,
     pub(crate) timeline: Timeline,
     /// How long the last period took.
     pub(crate) last_ns: u64,
@@ -77,6 +80,7 @@ impl Store {
         self.timeline = Timeline::new(history_ns, period_ns);
         self.counters.iter_mut().for_each(|counted| counted.ring = None);
         self.timers.iter_mut().for_each(|timed| timed.rings = [None, None]);
+        self.gauges.clear();
     }
 
     pub(crate) fn counter(&self, id: SeriesId) -> Option<&Counted> {
@@ -121,11 +125,11 @@ impl Store {
                 let set = taken(&mut self.sets, id);
                 to.filter(|_| set.present).into_iter().for_each(|to| self.insert_total(to, &set.total));
             }
-            Kind::Gauge => {}
+            Kind::Gauge => self.gauges.forget(id),
         }
     }
 
-    /// Has a series, of which nothing need have been gained. Gauges are not kept here.
+    /// Has a series, of which nothing need have been gained. Gauges need no place.
     pub(crate) fn declare(&mut self, id: SeriesId) {
         match id.kind() {
             Kind::Counter => at(&mut self.counters, id).present = true,
@@ -195,8 +199,9 @@ impl Store {
         self.since_s = since_s;
     }
 
-    /// The open period took `span_ns` and is the last one now; a rank's own rates are its peaks.
-    pub(crate) fn roll(&mut self, span_ns: u64, wall_ns: u64, own_rank: Option<u32>) {
+    /// The open period took `span_ns` and is the last one now; a rank's own rates are its peaks. If a slot of the history
+    /// is complete with it, [`Store::keep_states`] is due.
+    pub(crate) fn roll(&mut self, span_ns: u64, wall_ns: u64, own_rank: Option<u32>) -> Option<usize> {
         self.last_ns = span_ns;
         let slot = self.timeline.advance(span_ns, wall_ns);
         for counted in &mut self.counters {
@@ -219,6 +224,24 @@ impl Store {
                 self.timeline.put(&mut timed.rings[1], slot, sum);
             }
         }
+        slot
+    }
+
+    /// What the gauges are at the end of a slot; those that are not among them are unknown then.
+    pub(crate) fn keep_states(&mut self, slot: usize, levels: Levels) {
+        self.gauges.put(slot, self.timeline.slots(), levels);
+    }
+
+    /// What a counter gained in a slot, or how many samples a timer.
+    pub(crate) fn gained(&self, id: SeriesId, slot: usize) -> Amount {
+        let counter = self.counter(id).and_then(|counted| counted.ring.as_ref());
+        let ring = counter.or_else(|| self.timer(id).and_then(|timed| timed.rings[0].as_ref()));
+        ring.map_or(Amount::ZERO, |ring| ring.get(slot))
+    }
+
+    /// What a gauge was at the end of a slot.
+    pub(crate) fn level(&self, id: SeriesId, slot: usize) -> Option<Level> {
+        self.gauges.get(id, slot).filter(|_| id.kind() == Kind::Gauge)
     }
 
     /// Zero, for every series, with no history: a cleared series is still there.
@@ -230,6 +253,7 @@ impl Store {
             *one = Timed { active_s: one.active_s, present: one.present, ..Timed::default() }
         });
         self.sets.iter_mut().for_each(|one| one.total = Members::default());
+        self.gauges.clear();
         self.timeline.clear();
     }
 

@@ -3,7 +3,8 @@
 use proptest::prelude::*;
 use serde_json::Value;
 use stats_core::{
-    Amount, ENDED, IdSet, JOB_TAG, Key, Kind, Node, NodeConfig, Now, Query, Samples, SendFailure, Unit,
+    Amount, ENDED, IdSet, JOB_TAG, Key, Kind, Node, NodeConfig, Now, Query, Samples, SendFailure, Steps,
+    Unit, Whose, framed,
 };
 use std::time::Duration;
 
@@ -288,7 +289,7 @@ fn an_answer_looks_as_documented() {
 }
 
 #[test]
-fn history_begins_anew_with_a_clear_and_gauges_have_none() {
+fn history_begins_anew_with_a_clear() {
     let mut tree = Tree::new(1, 2);
     let since = |tree: &Tree| {
         let query = Query::parse(&serde_json::json!({ "match": ["pushed", "one"], "since": 1e9 })).unwrap();
@@ -302,13 +303,73 @@ fn history_begins_anew_with_a_clear_and_gauges_have_none() {
     };
     go_on(&mut tree);
     let series = since(&tree);
-    assert_eq!((&series[0]["name"], &series[0]["since"]), (&"one".into(), &Value::Null));
+    assert_eq!(series[0]["since"]["points"], serde_json::json!([1.0, 1.0, 1.0, 1.0, 1.0]));
     assert_eq!(series[1]["since"]["seconds"], 10.0);
     tree.ranks[0].node.as_mut().unwrap().handle_clear(7);
     go_on(&mut tree);
-    let since = since(&tree)[1]["since"].clone();
+    let series = since(&tree);
+    assert_eq!(series[0]["since"]["seconds"], series[1]["since"]["seconds"]);
+    let since = series[1]["since"].clone();
     assert!((8.0..=10.0).contains(&since["seconds"].as_f64().unwrap()), "{since}");
     assert_eq!(since["rate"], 100.0);
+}
+
+#[test]
+fn a_gauge_s_history_is_what_its_states_were_at_the_end_of_each_period() {
+    let mut tree = Tree::new(7, 2);
+    let level = key("level", Kind::Gauge);
+    let since = |tree: &Tree, rank: usize, by_rank: bool| {
+        let query = Query::parse(&serde_json::json!({ "match": ["level"], "since": 1e9 })).unwrap();
+        let node = tree.ranks[rank].node.as_ref().unwrap();
+        let whose = if by_rank { Whose::Own } else { Whose::Subtree };
+        let mut steps = Steps::list(node, query, whose);
+        while !steps.go_on(node, tree.now(), 16) {}
+        let text = framed(&node.frame(tree.now()), &[steps.into_text()]);
+        serde_json::from_str::<Value>(&text).unwrap()["series"][0].clone()
+    };
+    // What there was whenever a period of rank 0 ended: the sum and the greatest.
+    let (mut seen, mut sealed_ns) = (Vec::new(), 0);
+    for step in 0..400 {
+        let of_rank = |rank: usize| Amount::whole(((step / 7 + 3 * rank) % 50) as i128);
+        // Rank 0 tells from the beginning, others come and go.
+        for rank in 0..7 {
+            let node = tree.ranks[rank].node.as_mut().unwrap();
+            let id = node.declare(level.clone()).unwrap();
+            let told = rank == 0 && step > 50 || rank > 0 && step > 100 + 10 * rank && step < 400 - 20 * rank;
+            node.set(id, told.then(|| of_rank(rank)));
+        }
+        tree.step(0);
+        let deadline_ns = tree.ranks[0].node.as_ref().unwrap().next_deadline_ns();
+        if std::mem::replace(&mut sealed_ns, deadline_ns) != deadline_ns && sealed_ns > 0 && step > 0 {
+            let now = since(&tree, 0, false);
+            seen.push((now["sum"].as_f64(), now["max"]["value"].as_f64()));
+        }
+    }
+    let history = since(&tree, 0, false)["since"].clone();
+    let list = |key: &str| -> Vec<Option<f64>> {
+        history[key].as_array().unwrap().iter().map(Value::as_f64).collect()
+    };
+    // Of a first period that was short there is none.
+    let periods = list("points").len();
+    assert!(periods >= 18 && seen.len() - periods <= 1, "{periods} of {}", seen.len());
+    let (sums, maxima): (Vec<_>, Vec<_>) = seen[seen.len() - periods..].iter().copied().unzip();
+    assert_eq!((list("points"), list("max")), (sums.clone(), maxima));
+    assert!(sums[0].is_none() && sums.iter().flatten().any(|sum| *sum > 40.0), "{sums:?}");
+    // A rank's own, and nothing where ranks below are not known for long.
+    let own = since(&tree, 0, true)["since"].clone();
+    assert!(
+        own["points"].as_array().unwrap().iter().flat_map(Value::as_f64).all(|point| point < 50.0),
+        "{own}"
+    );
+    assert_eq!(own["points"], own["max"]);
+    let node = tree.ranks[1].node.as_mut().unwrap();
+    let id = node.find(&level).unwrap();
+    node.set(id, Some(Amount::whole(1)));
+    let inner = since(&tree, 1, false);
+    assert_eq!((&inner["sum"], &inner["since"]), (&1.into(), &Value::Null));
+    assert!(
+        since(&tree, 1, true)["since"]["points"].as_array().unwrap().iter().any(|point| !point.is_null())
+    );
 }
 
 #[test]

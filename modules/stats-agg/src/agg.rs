@@ -67,7 +67,8 @@ impl StatsAgg {
     /// Sets the timer to the node's next deadline.
     pub(crate) fn schedule(&mut self, scope: &Scope<Self>) {
         let wait = self.node.next_deadline_ns().saturating_sub(self.now().mono_ns);
-        let wait = Duration::from_nanos(wait);
+        // The reactor turns once before a timer of no time at all fires.
+        let wait = Duration::from_nanos(if self.node.has_history_to_keep() { 0 } else { wait });
         match &self.timer {
             Some(timer) => timer.reset_timer(wait, Duration::ZERO),
             None => match scope.timer(wait, Duration::ZERO, Self::on_period) {
@@ -89,6 +90,8 @@ impl StatsAgg {
             self.ask_around(scope);
             self.collect(scope);
             self.feed_streams(scope);
+        } else {
+            self.node.keep_history();
         }
         self.schedule(scope);
     }

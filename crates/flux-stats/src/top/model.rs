@@ -126,7 +126,9 @@ impl Model {
         screen.subject.question()?;
         let charted = self.charted(&self.lines()).and_then(|line| match &line.what {
             super::lines::What::Series(series) => match series.values {
-                Values::Counter { .. } | Values::Timer { .. } => Some(series.name.clone()),
+                Values::Counter { .. } | Values::Gauge { .. } | Values::Timer { .. } => {
+                    Some(series.name.clone())
+                }
                 _ => None,
             },
             super::lines::What::Work(_) => None,
@@ -169,7 +171,7 @@ impl Model {
         (self.link.heard_s, self.link.lost) = (self.link.now_s, None);
         let whole = Whole::new(answer);
         if whole.hostlist != self.hostlist {
-            self.hosts = Hosts::new(&whole.hostlist);
+            self.hosts = Hosts::of(Some(&whole.hostlist));
             self.hostlist.clone_from(&whole.hostlist);
         }
         for (name, work) in &whole.modules {

@@ -19,8 +19,8 @@ impl Past {
         let count = since.points.len().max(1) as f64;
         let slot_s = since.seconds / count;
         let ended = |place: usize| now - (count - 1.0 - place as f64) * slot_s;
-        let points = since.points.iter().enumerate().map(|(place, &rate)| (ended(place), rate)).collect();
-        Past { points }
+        let known = |(place, rate): (usize, &Option<f64>)| rate.map(|rate| (ended(place), rate));
+        Past { points: since.points.iter().enumerate().filter_map(known).collect() }
     }
 
     /// A rate that holds until `time`. One of the same moment (a paused stream, two answers to one question) is not
@@ -82,7 +82,8 @@ mod tests {
     use super::*;
 
     fn since(points: &[f64]) -> Since {
-        Since { seconds: 2.0 * points.len() as f64, total: 0.0, rate: 0.0, points: points.to_vec() }
+        let points = points.iter().copied().map(Some).collect::<Vec<_>>();
+        Since { seconds: 2.0 * points.len() as f64, points, ..Since::default() }
     }
 
     #[test]

@@ -162,7 +162,7 @@ impl Screen {
 
     /// Its lines in order. Those of the overview are made of `modules`.
     pub(crate) fn lines(&self, modules: &BTreeMap<String, Work>, hosts: &Hosts) -> Vec<Line> {
-        let host = |rank: Option<u32>| rank.and_then(|rank| hosts.of(rank)).unwrap_or_default().to_owned();
+        let host = |rank: Option<u32>| rank.and_then(|rank| hosts.host(rank)).unwrap_or_default().to_owned();
         let line = |key: Key, work: &Work| {
             let (name, busiest) = match &key {
                 Key::Module(name) | Key::Series(name) => (name.clone(), work.busiest),
@@ -203,7 +203,7 @@ pub(crate) fn pasts(subject: &Subject, answer: &Answer) -> BTreeMap<Key, Past> {
             _ => Key::Module(module.to_owned()),
         };
         let since = series.since.as_ref().filter(|_| metric == "work_s")?;
-        let percent = since.points.iter().map(|rate| rate * 100.0).collect();
+        let percent = since.points.iter().map(|rate| rate.map(|rate| rate * 100.0)).collect();
         let since = crate::answer::Since { points: percent, ..since.clone() };
         Some((key, Past::new(&since, answer.time)))
     };

@@ -2,6 +2,7 @@
 //!
 //! A request is `{"node":RANK or null,"topic":…,"payload":{…}}`, an answer `{"ok":{…}}` or `{"errnum":…,"text":…}`.
 //! With `"responses":N` it is a streaming one, and its answer a list of the first N responses; the rest is forgotten.
+//! With `"tell":true` nobody answers it.
 
 use flux::{Client, Error, Node, Payload};
 use serde_json::{Value, json};
@@ -22,6 +23,9 @@ fn ask(client: &Client, line: &str) -> Result<Value, Error> {
         object => Payload::Json(object),
     };
     let node = node.map_or(Node::Any, Node::Rank);
+    if request["tell"] == true {
+        return client.tell(topic, payload, node).map(|()| Value::Null);
+    }
     let Some(responses) = request["responses"].as_u64() else {
         return client.rpc(topic, payload, node)?.wait(TIMEOUT)?.json();
     };

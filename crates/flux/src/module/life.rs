@@ -5,6 +5,7 @@ use crate::boundary::{NoCancel, Panics, cancellation_point, forbid_cancel};
 use crate::error::{Error, Result};
 use crate::handle::{Handle, Level};
 use crate::reactor::{Watcher, reactor_of};
+use crate::reserve::Reserve;
 use flux_sys::{Loaded, flux_reactor_t, flux_t, flux_watcher_t};
 use std::cell::{Cell, RefCell};
 use std::ffi::{CStr, c_char, c_int, c_void};
@@ -33,12 +34,13 @@ pub unsafe extern "C-unwind" fn main<T: Module>(
     h: *mut flux_t,
     argc: c_int,
     argv: *mut *mut c_char,
+    reserve: &'static Reserve,
 ) -> c_int {
     // This frame and the calls that wait own nothing: a forced unwind (pthread_cancel) may pass. It comes from a
     // watcher of theirs, see `may_end`; everywhere else cancellation is forbidden.
     forbid_cancel();
     // SAFETY: passed on as they came.
-    let Some(running) = (unsafe { start::<T>(h, argc, argv) }) else { return -1 };
+    let Some(running) = (unsafe { start::<T>(h, argc, argv, reserve) }) else { return -1 };
     // SAFETY: a live reactor and libflux's own function; `extern "C-unwind"`, since cancellation unwinds through it.
     let rc = unsafe { run(&running) };
     if let Some(running) = farewell::<T>(h, rc) {
@@ -61,7 +63,12 @@ unsafe fn run(running: &Running) -> c_int {
 ///
 /// # Safety
 /// As [`main`].
-unsafe fn start<T: Module>(h: *mut flux_t, argc: c_int, argv: *mut *mut c_char) -> Option<Running> {
+unsafe fn start<T: Module>(
+    h: *mut flux_t,
+    argc: c_int,
+    argv: *mut *mut c_char,
+    reserve: &'static Reserve,
+) -> Option<Running> {
     let libflux = match flux_sys::libflux() {
         Ok(libflux) => libflux,
         Err(error) => {
@@ -78,9 +85,10 @@ unsafe fn start<T: Module>(h: *mut flux_t, argc: c_int, argv: *mut *mut c_char) 
     let handle = unsafe { Handle::borrow(NonNull::new(h)?, libflux) };
     // SAFETY: as the broker passes them.
     let arguments = unsafe { arguments(argc, argv) };
-    match build::<T>(handle, &arguments) {
+    match build::<T>(handle, &arguments, reserve) {
         Ok(running) => Some(running),
         Err(error) => {
+            reserve.release();
             // SAFETY: as above.
             let handle = unsafe { Handle::borrow(NonNull::new(h)?, libflux) };
             handle.log(Level::Err, &format!("not loaded: {error}"));
@@ -90,7 +98,8 @@ unsafe fn start<T: Module>(h: *mut flux_t, argc: c_int, argv: *mut *mut c_char) 
     }
 }
 
-fn build<T: Module>(handle: Handle, arguments: &[String]) -> Result<Running> {
+fn build<T: Module>(handle: Handle, arguments: &[String], reserve: &'static Reserve) -> Result<Running> {
+    reserve.fill();
     let libflux = handle.libflux();
     let name = handle
         .aux_string(c"flux::name")
@@ -104,6 +113,8 @@ fn build<T: Module>(handle: Handle, arguments: &[String]) -> Result<Running> {
         ending: Cell::new(false),
         farewell: RefCell::new(None),
         cancellation: RefCell::new(None),
+        reserve,
+        exhausted: Cell::new(false),
         alive: Rc::new(()),
     });
     // There is one from the first line of the module, for what looks for it.
@@ -231,6 +242,7 @@ fn finish<T: Module>(h: *mut flux_t) {
         core.handle.say_last_words();
         // SAFETY: a live handle; setting nothing removes the item, which `disown` frees.
         unsafe { core.handle.libflux().flux_aux_set(h, AUX.as_ptr(), ptr::null_mut(), None) };
+        core.reserve.release();
     }
 }
 

@@ -167,6 +167,7 @@ impl Node {
     /// What is known of a sender is known no longer.
     fn drop_link(&mut self, sender: u32) {
         if let Some(link) = self.links.remove(&sender) {
+            self.sweep_anew();
             self.states_held -= link.states.len();
             link.ids.into_iter().flatten().for_each(|id| self.catalog.release(id));
         }
@@ -194,9 +195,14 @@ impl Node {
                 self.drop_link(lost);
             }
         }
+        let mut suspended = false;
         if let Some(link) = self.links.get_mut(&batch.rank) {
+            suspended = change.stale && !link.suspended;
             link.suspended = change.stale;
             (link.heard_ns, link.expiry_ns) = (now.mono_ns, expiry_ns);
+        }
+        if suspended {
+            self.sweep_anew();
         }
     }
 

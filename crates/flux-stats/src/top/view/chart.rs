@@ -24,11 +24,12 @@ pub(crate) fn draw(model: &Model, line: &Line, look: Look, area: Rect, buffer: &
         (Values::Counter { .. }, Unit::Seconds) => "share of the time",
         (Values::Counter { .. }, _) => "per second",
         (Values::Timer { .. }, _) => "samples per second",
-        _ => "since it is looked at",
+        (Values::Set { .. }, _) => "members, since it is looked at",
+        _ => "over time",
     };
-    let of = match series.rank {
-        Some(_) => "",
-        None => ", summed over ranks",
+    let of = match (series.rank, &series.values) {
+        (None, Values::Counter { .. } | Values::Gauge { .. }) => ", the sum over ranks",
+        _ => "",
     };
     let value = |value: f64| match (&series.values, Unit::of(&series.name)) {
         (Values::Counter { .. }, Unit::Seconds) => format!("{}%", number(round(value * 100.0))),

@@ -84,7 +84,7 @@ fn title(model: &Model, look: Look, width: u16) -> Words<'static> {
         }
         if !whole.hostlist.is_empty() {
             let host =
-                if model.hosts.is_one() { model.hosts.of(0).unwrap_or_default() } else { &whole.hostlist };
+                if model.hosts.is_one() { model.hosts.host(0).unwrap_or_default() } else { &whole.hostlist };
             parts.spans(vec![Span::styled("on ", look.faint()), Span::raw(host.to_owned())]);
         }
     }
@@ -190,10 +190,7 @@ fn stalled(model: &Model, whole: &Whole, look: Look, width: u16) -> Option<Words
 
 /// A rank, and its host if that says something.
 pub(crate) fn place(model: &Model, rank: u32) -> String {
-    match model.hosts.of(rank).filter(|_| !model.hosts.is_one()) {
-        Some(host) => format!("rank {rank} ({host})"),
-        None => format!("rank {rank}"),
-    }
+    if model.hosts.is_one() { format!("rank {rank}") } else { format!("rank {}", model.hosts.name(rank)) }
 }
 
 /// What the table is about.

@@ -1,0 +1,151 @@
+//! Memory for the end: what a module needs to end in order when the process gets no more.
+//!
+//! Rust aborts a process whose allocation fails, and a module's process is the broker. So a module holds some address
+//! space back. The first allocation that fails gives it up and is tried again; the module then ends, its last words said
+//! and its state kept, and gives back what it had. (Memory that a control group denies is never seen here: the kernel
+//! kills the process.)
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::ptr;
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
+
+/// Enough for the largest table to double once more, and to write down what the module knows. It is address space, not memory, until it is
+/// given up.
+const BYTES: usize = 64 << 20;
+
+/// The allocator of a module: the system's, with a reserve. [`module!`](crate::module!) installs it.
+#[derive(Debug)]
+pub struct Reserve {
+    held: AtomicPtr<libc::c_void>,
+    spent: AtomicBool,
+    /// Loads of the module in this process, under several names.
+    users: AtomicU32,
+}
+
+impl Reserve {
+    /// One that holds nothing yet.
+    #[allow(clippy::new_without_default)]
+    pub const fn new() -> Self {
+        Reserve {
+            held: AtomicPtr::new(ptr::null_mut()),
+            spent: AtomicBool::new(false),
+            users: AtomicU32::new(0),
+        }
+    }
+
+    /// Begins to hold some back; where there is none to be had, goes without.
+    pub(crate) fn fill(&self) {
+        self.users.fetch_add(1, Ordering::Relaxed);
+        self.spent.store(false, Ordering::Relaxed);
+        let (access, kind) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+        // SAFETY: a new mapping, of nothing.
+        let mapping = unsafe { libc::mmap(ptr::null_mut(), BYTES, access, kind, -1, 0) };
+        if mapping != libc::MAP_FAILED {
+            unmap(self.held.swap(mapping, Ordering::AcqRel));
+        }
+    }
+
+    /// Holds nothing back any more, once everybody who had it filled has released it.
+    pub(crate) fn release(&self) {
+        if self.users.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.give_up();
+        }
+    }
+
+    fn give_up(&self) {
+        unmap(self.held.swap(ptr::null_mut(), Ordering::AcqRel));
+    }
+
+    /// Whether an allocation has failed since it was filled.
+    pub(crate) fn is_spent(&self) -> bool {
+        self.spent.load(Ordering::Relaxed)
+    }
+
+    /// An allocation has failed: tries it again with what was held back.
+    fn again(&self, allocate: impl Fn() -> *mut u8) -> *mut u8 {
+        self.spent.store(true, Ordering::Relaxed);
+        self.give_up();
+        allocate()
+    }
+}
+
+/// Gives back what `fill` mapped, or nothing.
+fn unmap(mapping: *mut libc::c_void) {
+    if !mapping.is_null() {
+        // SAFETY: mapped by `fill` with this length, and swapped out, so that nobody else gives it back.
+        unsafe { libc::munmap(mapping, BYTES) };
+    }
+}
+
+// SAFETY: every block comes from the system's allocator and goes back to it, with its own layout.
+unsafe impl GlobalAlloc for Reserve {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        // SAFETY: passed on as it came.
+        let allocate = || unsafe { System.alloc(layout) };
+        let block = allocate();
+        if block.is_null() { self.again(allocate) } else { block }
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        // SAFETY: passed on as it came.
+        let allocate = || unsafe { System.alloc_zeroed(layout) };
+        let block = allocate();
+        if block.is_null() { self.again(allocate) } else { block }
+    }
+
+    unsafe fn realloc(&self, block: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        // SAFETY: passed on as it came; a failed call leaves the block as it was.
+        let allocate = || unsafe { System.realloc(block, layout, size) };
+        let moved = allocate();
+        if moved.is_null() { self.again(allocate) } else { moved }
+    }
+
+    unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
+        // SAFETY: passed on as it came.
+        unsafe { System.dealloc(block, layout) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::Cell;
+
+    #[test]
+    fn a_failed_allocation_is_tried_again_with_the_reserve_and_tells() {
+        let reserve = Reserve::new();
+        reserve.fill();
+        assert!(!reserve.is_spent() && !reserve.held.load(Ordering::Relaxed).is_null());
+        let (tries, mut block) = (Cell::new(0), 0_u8);
+        let block: *mut u8 = &mut block;
+        let got = reserve.again(|| {
+            tries.set(tries.get() + 1);
+            assert!(reserve.held.load(Ordering::Relaxed).is_null(), "given up before it is tried again");
+            block
+        });
+        assert_eq!((got, tries.get(), reserve.is_spent()), (block, 1, true));
+        // And a second time there is nothing left to give, which does no harm.
+        assert!(reserve.again(ptr::null_mut).is_null());
+    }
+
+    #[test]
+    fn it_is_held_for_as_long_as_one_load_needs_it() {
+        let (reserve, held) =
+            (Reserve::new(), |reserve: &Reserve| !reserve.held.load(Ordering::Relaxed).is_null());
+        reserve.fill();
+        reserve.fill();
+        reserve.release();
+        assert!(held(&reserve));
+        reserve.release();
+        assert!(!held(&reserve));
+    }
+
+    #[test]
+    fn what_cannot_be_had_is_null_and_not_the_end() {
+        let reserve = Reserve::new();
+        let layout = Layout::from_size_align(isize::MAX as usize - 4096, 8).unwrap();
+        // SAFETY: a layout that is not zero; the null is not used.
+        assert!(unsafe { reserve.alloc(layout) }.is_null());
+        assert!(reserve.is_spent());
+    }
+}

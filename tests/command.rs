@@ -1,0 +1,361 @@
+//! The command `flux stats`, as a person or a program meets it.
+
+use flux_testbed::{Backend, Instance, Options};
+use serde_json::{Value, json};
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Output, Stdio};
+use std::time::Duration;
+use tests::{coverage, eventually, facts, number, query};
+
+const LIMIT: Duration = Duration::from_secs(30);
+const SIZE: u32 = 3;
+
+facts! {
+    a_query_is_a_table_with_the_ranks_it_covers,
+    a_query_says_the_same_in_every_format,
+    what_is_watched_is_shown_each_period,
+    a_question_that_makes_no_sense_says_what_does,
+    ranks_that_are_missing_are_said_and_make_the_status,
+    the_module_is_loaded_and_removed_everywhere_with_a_word_for_each_rank,
+}
+
+/// How a command ended, and what it wrote.
+struct Ended {
+    status: Option<i32>,
+    out: String,
+    err: String,
+}
+
+fn ended(output: Output) -> Ended {
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+    Ended { status: output.status.code(), out: text(output.stdout), err: text(output.stderr) }
+}
+
+fn stats(instance: &Instance, words: &[&str]) -> Ended {
+    ended(instance.command(0, instance.program("flux-stats")).args(words).output().unwrap())
+}
+
+/// Three ranks with stats-agg and a loadgen that pushes, covered, and the series of loadgen there.
+fn busy(backend: Backend) -> Instance {
+    let instance = Instance::start(Options { size: SIZE, ..Options::new(backend) }).unwrap();
+    instance.load(0..SIZE, "stats-agg", &["period=0.5s"]).unwrap();
+    instance.load(0..SIZE, "loadgen", &["rate=50", "push=3"]).unwrap();
+    let answer = || query(&instance, &["loadgen.pushed", "modules.loadgen.work_s"]);
+    eventually("what loadgen pushes", LIMIT, answer, |answer| {
+        let series = answer["series"].as_array().unwrap();
+        let all = series.len() == 2 && series.iter().all(|series| number(&series["rate"]) > 0.0);
+        all && coverage(answer).0 == "0-2"
+    });
+    instance
+}
+
+fn end(instance: Instance) {
+    instance.remove(0..SIZE, "loadgen").unwrap();
+    instance.remove(0..SIZE, "stats-agg").unwrap();
+    instance.stop().unwrap();
+}
+
+/// Words that are numbers become `#`, hosts `(HOST)`, and columns are two spaces apart.
+fn redacted(text: &str) -> String {
+    let is_number =
+        |word: &str| word.trim_start_matches(['-', '~']).starts_with(|c: char| c.is_ascii_digit());
+    let word = |word: &str| match word {
+        _ if word.starts_with('(') => "(HOST)".to_owned(),
+        // Of the line that says what is covered, the ranks are facts.
+        _ if is_number(word) && !word.contains(['-', ';']) => "#".to_owned(),
+        _ => word.to_owned(),
+    };
+    let line = |line: &str| line.split_whitespace().map(word).collect::<Vec<_>>().join("  ");
+    text.lines().map(line).collect::<Vec<_>>().join("\n")
+}
+
+fn a_query_is_a_table_with_the_ranks_it_covers(backend: Backend) {
+    let instance = busy(backend);
+    instance.run_own(0, "flux-stats", &["send", "app.users", "jane", "-t", "s"]).unwrap();
+    eventually(
+        "the set",
+        LIMIT,
+        || query(&instance, &["app.users"])["series"].clone(),
+        |series| series.as_array().is_some_and(|series| !series.is_empty()),
+    );
+    let patterns = ["modules.loadgen.{wakeups,work_s,loaded,work_per_wakeup_s}", "loadgen.pushed", "app.*"];
+    let said = stats(&instance, &[&["query"][..], &patterns, &["--since", "10m"]].concat());
+    assert_eq!(said.status, Some(0), "{}", said.err);
+    insta::allow_duplicates! {
+        insta::assert_snapshot!(redacted(&said.out), @r"
+        NAME  TYPE  TOTAL  RATE  LAST  #  AVERAGE  P50  P99  MAX  ON  RANK
+        app.users  set  #  -  -  -  -  -  -  -
+        loadgen.pushed  counter  #  #  #  #  -  -  #  #  (HOST)
+        modules.loadgen.loaded  gauge  #  -  -  -  -  -  #  #  (HOST)
+        modules.loadgen.wakeups  counter  #  #  #  #  -  -  #  #  (HOST)
+        modules.loadgen.work_per_wakeup_s  timer  #  #  #  #  #  #  #  -
+        modules.loadgen.work_s  counter  #  #  #  #  -  -  #  #  (HOST)
+        ");
+        insta::assert_snapshot!(redacted(&said.err), @"ranks  0-2  of  3;  oldest  #  ago,  period  #");
+    }
+
+    let host = stats(&instance, &["query", "modules.loadgen.wakeups", "--rank", "1", "-nqo", "{host}"]).out;
+    let named = |text: &str| redacted(&text.replace(&format!(" {} ", host.trim()), " HOST "));
+    let said = stats(&instance, &["query", "modules.loadgen.wakeups", "--rank", "1-2", "-q"]);
+    assert_eq!((said.status, said.err.as_str()), (Some(0), ""));
+    insta::allow_duplicates! {
+        insta::assert_snapshot!(named(&said.out), @r"
+        NAME  RANK  HOST  TYPE  TOTAL  RATE
+        modules.loadgen.wakeups  #  HOST  counter  #  #
+        modules.loadgen.wakeups  #  HOST  counter  #  #
+        ");
+    }
+    let said = stats(&instance, &["query", "modules.loadgen.wakeups", "--by", "subtree"]);
+    insta::allow_duplicates! {
+        insta::assert_snapshot!(named(&said.out), @r"
+        NAME  RANK  HOST  RANKS  TYPE  TOTAL  RATE  MAX  ON  RANK
+        modules.loadgen.wakeups  #  HOST  -  counter  #  #  #  #  (HOST)
+        modules.loadgen.wakeups  #  HOST  #  counter  #  #  #  #  (HOST)
+        modules.loadgen.wakeups  #  HOST  #  counter  #  #  #  #  (HOST)
+        ");
+    }
+
+    // The busiest first, and no more than asked for; without headings.
+    let said = stats(&instance, &["query", "modules.*.wakeups", "--top", "2", "--no-header"]);
+    let names: Vec<&str> = said.out.lines().map(|line| line.split_whitespace().next().unwrap()).collect();
+    assert!(names.len() == 2 && names.iter().all(|name| name.ends_with(".wakeups")), "{}", said.out);
+    let said = stats(&instance, &["query", "modules.*.wakeups", "--sort", "-name", "-o", "{name}", "-n"]);
+    let names: Vec<&str> = said.out.lines().collect();
+    assert!(names.len() > 2 && names.is_sorted_by(|a, b| a >= b), "{names:?}");
+    end(instance);
+}
+
+fn a_query_says_the_same_in_every_format(backend: Backend) {
+    let instance = busy(backend);
+    // What nothing is added to any more.
+    instance.run_own(0, "flux-stats", &["send", "app.runs", "17", "--tag", "queue=batch,x"]).unwrap();
+    instance.run_own(1, "flux-stats", &["send", "app.runs", "25", "--tag", "queue=batch,x"]).unwrap();
+    let total = || number(&query(&instance, &["app.runs"])["series"][0]["total"]);
+    eventually(
+        "both",
+        LIMIT,
+        || query(&instance, &["app.runs"]),
+        |answer| answer["series"][0]["total"].as_f64() == Some(42.0),
+    );
+    assert_eq!(total(), 42.0);
+
+    let said = stats(&instance, &["query", "app.runs", "--json"]);
+    let json: Value = serde_json::from_str(&said.out).unwrap();
+    assert_eq!((number(&json["series"][0]["total"]), coverage(&json).0.as_str()), (42.0, "0-2"));
+    let said = stats(&instance, &["query", "app.runs", "loadgen.pushed", "--ndjson"]);
+    let lines: Vec<Value> = said.out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(lines.len(), 2);
+    assert!(lines[0]["total"] == 42 && lines[0]["tags"]["queue"] == "batch,x" && lines[0]["time"].is_f64());
+    let said = stats(&instance, &["query", "app.runs", "--csv"]);
+    let rows: Vec<&str> = said.out.lines().collect();
+    assert!(rows.len() == 2 && rows[0].starts_with("time,name,tags,type,rank,host,ranks,total,rate,"));
+    assert!(rows[1].contains(",app.runs,\"queue=batch,x\",counter,,,,42,"), "{}", rows[1]);
+    let said = stats(&instance, &["query", "app.runs", "-o", "{name:<10}|{tags:>15}|{total:08.2f}|{p99:h}"]);
+    let lines: Vec<&str> = said.out.lines().collect();
+    assert_eq!(lines, ["NAME      |           TAGS|   TOTAL|P99", "app.runs  |  queue=batch,x|00042.00|-"]);
+    end(instance);
+}
+
+fn what_is_watched_is_shown_each_period(backend: Backend) {
+    let instance = busy(backend);
+    // Whoever reads has seen enough after six lines, which is two answers.
+    let script = "\"$0\" query loadgen.pushed --watch | head -n 7; echo \"${PIPESTATUS[0]}\"";
+    let program = instance.program("flux-stats");
+    let said = ended(instance.command(0, "bash").args(["-c", script]).arg(&program).output().unwrap());
+    insta::allow_duplicates! {
+        insta::assert_snapshot!(redacted(&said.out), @r"
+        NAME  TYPE  TOTAL  RATE  MAX  ON  RANK
+        loadgen.pushed  counter  #  #  #  #  (HOST)
+        ranks  0-2  of  3;  oldest  #  ago,  period  #
+
+        NAME  TYPE  TOTAL  RATE  MAX  ON  RANK
+        loadgen.pushed  counter  #  #  #  #  (HOST)
+        ranks  0-2  of  3;  oldest  #  ago,  period  #
+        #
+        ");
+    }
+    assert_eq!(said.err, "");
+    // Killed, it leaves nothing behind, neither here nor there.
+    let mut watching = instance
+        .command(0, &program)
+        .args(["query", "loadgen.pushed", "--watch", "--csv"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let streams = || query(&instance, &["stats-agg.streams"])["series"][0]["sum"].clone();
+    let mut lines = BufReader::new(watching.stdout.take().unwrap()).lines();
+    assert!(lines.next().unwrap().unwrap().starts_with("time,name,"));
+    for _ in 0..2 {
+        assert!(lines.next().unwrap().unwrap().contains(",loadgen.pushed,,counter,"));
+    }
+    eventually("a stream", LIMIT, streams, |open| *open == 1);
+    watching.kill().unwrap();
+    let said = ended(watching.wait_with_output().unwrap());
+    assert_eq!((said.status, said.err.as_str()), (None, ""));
+    eventually("no stream", LIMIT, streams, |open| *open == 0);
+    // The module goes: the end is an error, and says why.
+    let watching = instance
+        .command(0, &program)
+        .args(["query", "loadgen.pushed", "--watch"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    eventually("a stream", LIMIT, streams, |open| *open == 1);
+    instance.remove(0..SIZE, "loadgen").unwrap();
+    instance.remove(0..SIZE, "stats-agg").unwrap();
+    let said = ended(watching.wait_with_output().unwrap());
+    assert_eq!((said.status, said.err.lines().count()), (Some(1), 1), "{}", said.err);
+    assert!(said.err.starts_with("flux-stats: "), "{}", said.err);
+    instance.stop().unwrap();
+}
+
+fn a_question_that_makes_no_sense_says_what_does(backend: Backend) {
+    let instance = busy(backend);
+    for (words, status, said) in [
+        (&["loadgen.pushd"][..], 1, "no series fits loadgen.pushd; did you mean loadgen.pushed?"),
+        (&["loadgen.pushed", "xyz"], 1, "no series fits xyz; names begin with "),
+        (
+            &["loadgen.pushed", "--rank", "7"],
+            2,
+            "--rank: there is no rank 7: this instance has the ranks 0-2",
+        ),
+        (&["--rank", "x"], 2, "--rank: \"x\" is no idset: expected ranks and ranges of them"),
+        (&["--rank", "1", "--by", "subtree"], 2, "--rank: ranks are asked with --by rank alone"),
+        (&["--since", "5x"], 2, "--since=5x: expected a duration: "),
+        (&["--since", "0"], 2, "--since: expected more than no time"),
+        (&["["], 2, "PATTERN \"[\": [ without ]"),
+        (&["-o", "{nam}"], 2, "-o: no field \"nam\"; there are name, tags, "),
+        (&["--sort", "nam"], 2, "--sort: no field \"nam\" to sort by; there are name, "),
+        (&["--by", "host"], 2, "invalid value 'host' for '--by <WHAT>'"),
+        (&["--json", "--csv"], 2, "the argument '--json' cannot be used with '--csv'"),
+    ] {
+        let ended = stats(&instance, &[&["query", "-q"], words].concat());
+        assert_eq!(ended.status, Some(status), "{words:?}: {}", ended.err);
+        assert!(ended.err.starts_with(&format!("flux-stats: {said}")), "{words:?}: {}", ended.err);
+    }
+    // A full disk is an error; nobody to read is none.
+    let program = instance.program("flux-stats");
+    let script = "\"$0\" query >/dev/full; echo $?; \"$0\" query | true; echo \"${PIPESTATUS[0]}\"; \
+                  \"$0\" query nothing >/dev/null 2>/dev/full; echo $?";
+    let said = ended(instance.command(0, "bash").args(["-c", script]).arg(&program).output().unwrap());
+    assert_eq!(said.out, "1\n0\n1\n", "{}", said.err);
+    assert!(
+        said.err.contains("flux-stats: writing to standard output: No space left on device"),
+        "{}",
+        said.err
+    );
+    assert!(!said.err.contains("panicked"), "{}", said.err);
+    // Not this instance, and none at all.
+    let said = ended(
+        Command::new(&program)
+            .args(["query", "--uri", "local:///nonexistent/local-0"])
+            .env("FLUX_STATS_LIBFLUX", instance.libflux())
+            .output()
+            .unwrap(),
+    );
+    assert_eq!(said.status, Some(1));
+    assert!(
+        said.err.contains("is this a node of a running instance? Else name one with --uri"),
+        "{}",
+        said.err
+    );
+    end(instance);
+}
+
+fn ranks_that_are_missing_are_said_and_make_the_status(backend: Backend) {
+    let instance = busy(backend);
+    instance.remove([2], "stats-agg").unwrap();
+    let answer = || query(&instance, &["loadgen.pushed"]);
+    eventually("rank 2 is missed", LIMIT, answer, |answer| coverage(answer).1 == "2");
+    let said = stats(&instance, &["query", "loadgen.pushed"]);
+    assert_eq!(said.status, Some(3), "{}", said.err);
+    assert!(said.err.starts_with("PARTIAL: ranks 0-1 of 3; 2 without stats-agg; oldest "), "{}", said.err);
+    assert!(said.out.contains("loadgen.pushed"));
+    // On rank 0 it answers nobody.
+    instance.remove([0, 1], "stats-agg").unwrap();
+    let said = stats(&instance, &["query"]);
+    assert_eq!(said.status, Some(1));
+    assert_eq!(said.err, "flux-stats: stats-agg is not loaded on rank 0: run `flux stats load`\n");
+    instance.remove(0..SIZE, "loadgen").unwrap();
+    instance.stop().unwrap();
+}
+
+fn the_module_is_loaded_and_removed_everywhere_with_a_word_for_each_rank(backend: Backend) {
+    let instance = Instance::start(Options { size: 4, ..Options::new(backend) }).unwrap();
+    let said = |words: &[&str]| {
+        let Ended { status, out, err } = stats(&instance, words);
+        // How long it took is another every time.
+        let out = out.lines().map(|line| line.split(" in ").next().unwrap());
+        (status.unwrap(), out.collect::<Vec<_>>().join("\n") + &err)
+    };
+    let loaded = || -> Vec<u32> {
+        (0..4).filter(|&rank| instance.modules(rank).unwrap().contains(&"stats-agg".to_owned())).collect()
+    };
+    let none = (1, "flux-stats: stats-agg is not loaded on ranks 0-3\n".to_owned());
+    assert_eq!(said(&["unload"]), none);
+
+    // What the module refuses is told in its own words, which the broker keeps in its log.
+    let (status, why) = said(&["load", "period=x"]);
+    assert_eq!(status, 1);
+    assert!(
+        why.starts_with("flux-stats: ranks 0-3: cannot load it: period=x: expected a duration: "),
+        "{why}"
+    );
+    let (status, why) = said(&["load", "-r", "2", "bogus=1"]);
+    assert_eq!(status, 1);
+    assert!(why.starts_with("flux-stats: rank 2: cannot load it: bogus=1: unknown key; allowed: "), "{why}");
+    let (status, why) = said(&["load", "--module", "/nonexistent/stats-agg.so"]);
+    assert_eq!(status, 1);
+    assert!(
+        why.contains("ranks 0-3: cannot load it: /nonexistent/stats-agg.so: cannot open shared"),
+        "{why}"
+    );
+    assert_eq!(loaded(), [0; 0]);
+
+    assert_eq!(said(&["load", "-r", "1-2", "period=0.5s"]), (0, "loaded on ranks 1-2".into()));
+    assert_eq!(loaded(), [1, 2]);
+    assert_eq!(said(&["load"]), (0, "loaded on ranks 0,3\nalready loaded on ranks 1-2".into()));
+    assert_eq!(said(&["load"]), (0, "already loaded on ranks 0-3".into()));
+    let (status, why) = said(&["load", "period=1s"]);
+    assert_eq!(status, 1);
+    assert!(why.contains("ranks 0-3: stats-agg is loaded already and keeps its settings: "), "{why}");
+    let ranks = || coverage(&query(&instance, &["none"])).0;
+    eventually("all ranks", LIMIT, ranks, |covered| covered == "0-3");
+
+    assert_eq!(said(&["unload", "-r", "3"]), (0, "removed from rank 3".into()));
+    assert_eq!(said(&["unload"]), (0, "removed from ranks 0-2\nwas not loaded on rank 3".into()));
+    assert_eq!((loaded(), said(&["unload"])), (vec![], none));
+
+    for (words, why) in [
+        (["load", "-r", "7"], "--rank: there is no rank 7: this instance has the ranks 0-3"),
+        (["unload", "-r", "1-9"], "--rank: there is no rank 4-9: this instance has the ranks 0-3"),
+        (
+            ["unload", "-r", "x"],
+            "--rank: \"x\" is no idset: expected ranks and ranges of them, ascending or not, as in 0-3,7",
+        ),
+    ] {
+        assert_eq!(said(&words), (2, format!("flux-stats: {why}\n")));
+    }
+    // Where a broker is dead the others have what they should.
+    instance.kill(3).unwrap();
+    let group = json!({ "name": "broker.online" });
+    let online = || instance.rpc(0, "groups.get", group.clone()).unwrap()["members"].clone();
+    eventually("rank 3 is known to be dead", LIMIT, online, |online| {
+        // The double writes no ranges.
+        *online == "0-2" || *online == "0,1,2"
+    });
+    let down = "flux-stats: rank 3: cannot load it: its broker is down, or its link to this one\n";
+    assert_eq!(said(&["load", "-r", "2-3"]), (1, format!("loaded on rank 2{down}")));
+    assert_eq!(loaded_but(&instance, 3), [2]);
+    let said = said(&["unload"]);
+    let told = "left out, for they are offline: rank 3\nremoved from rank 2\nwas not loaded on ranks 0-1";
+    assert_eq!(said, (0, told.into()));
+}
+
+/// The ranks that have the module, but for a dead one.
+fn loaded_but(instance: &Instance, dead: u32) -> Vec<u32> {
+    let ranks = (0..instance.size()).filter(|&rank| rank != dead);
+    ranks.filter(|&rank| instance.modules(rank).unwrap().contains(&"stats-agg".to_owned())).collect()
+}

@@ -1,0 +1,230 @@
+//! What happens to an instance, at random and by seed, while every rank is pushed to: the books must balance to the unit
+//! afterwards, for all ranks that are there.
+//!
+//! `FLUX_STATS_FAULTS_SECONDS` (8) says for how long, `FLUX_STATS_FAULTS_SEED` in which order.
+
+use flux_testbed::{Backend, Instance, Options};
+use rustix::process::{Pid, Resource, Rlimit, prlimit};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+use tests::{Chance, coverage, eventually, facts, from_environment, has_cancel, query, say, series};
+
+const LIMIT: Duration = Duration::from_secs(60);
+/// In a binary tree: 1 has 3 and 4 below it, 3 has 7; 2 has 5 and 6.
+const SIZE: u32 = 8;
+const ARGUMENTS: [&str; 1] = ["period=300ms"];
+const JOBS: u32 = 20;
+
+facts! {
+    whatever_happens_to_it_an_instance_loses_nothing_that_a_living_rank_was_told,
+    where_the_process_gets_no_more_memory_the_module_ends_in_order_and_the_broker_lives,
+}
+
+/// What is pushed on each rank, and what may have happened to it.
+struct World {
+    instance: Instance,
+    /// The number of the last push to each rank, and how much was pushed in all.
+    pushed: BTreeMap<u32, (u64, i64)>,
+    cancels: bool,
+    done: BTreeMap<&'static str, u32>,
+}
+
+/// What may happen. Who is stopped or removed for a while comes back.
+#[derive(Clone, Copy)]
+enum Fault {
+    Reload,
+    Absence,
+    Cancel,
+    Stop,
+    Churn,
+}
+
+impl Fault {
+    /// Each as likely as the other.
+    const ALL: [Fault; 5] = [Fault::Reload, Fault::Absence, Fault::Cancel, Fault::Stop, Fault::Churn];
+}
+
+impl World {
+    fn new(backend: Backend) -> Self {
+        let instance = Instance::start(Options { size: SIZE, ..Options::new(backend) }).unwrap();
+        instance.load(0..SIZE, "stats-agg", &ARGUMENTS).unwrap();
+        let cancels = has_cancel(&instance);
+        World {
+            instance,
+            pushed: (0..SIZE).map(|rank| (rank, (0, 0))).collect(),
+            cancels,
+            done: BTreeMap::new(),
+        }
+    }
+
+    /// Pushes to a rank that has the module: with a number, so that it counts once however often it is sent.
+    fn push(&mut self, rank: u32, value: i64) {
+        let (seq, sum) = self.pushed.entry(rank).or_default();
+        (*seq, *sum) = (*seq + 1, *sum + value);
+        let metric = json!({
+            "name": "faults.units", "type": "counter", "value": value, "tags": { "by": rank.to_string() }
+        });
+        let push = json!({ "version": 1, "id": format!("faults-{rank}"), "seq": *seq, "metrics": [metric] });
+        let instance = &self.instance;
+        let sent = || instance.rpc(rank, "stats-agg.push", push.clone());
+        eventually("a push is taken", LIMIT, sent, Result::is_ok).unwrap();
+    }
+
+    fn push_all(&mut self, ranks: impl Iterator<Item = u32>, chance: &mut Chance) {
+        for rank in ranks {
+            self.push(rank, i64::from(chance.below(1000)));
+        }
+    }
+
+    /// A module's thread may take a moment to end after it was told to.
+    fn load(&self, rank: u32) {
+        let load = || self.instance.load([rank], "stats-agg", &ARGUMENTS);
+        eventually("the module is loaded again", LIMIT, load, Result::is_ok).unwrap();
+    }
+
+    fn strike(&mut self, fault: Fault, rank: u32, chance: &mut Chance) {
+        let while_it_lasts = Duration::from_millis(u64::from(chance.below(1500)));
+        let others = (0..SIZE).filter(move |&other| other != rank);
+        let name = match fault {
+            Fault::Reload => {
+                self.instance.remove([rank], "stats-agg").unwrap();
+                self.load(rank);
+                "reload"
+            }
+            Fault::Absence => {
+                self.instance.remove([rank], "stats-agg").unwrap();
+                self.push_all(others, chance);
+                std::thread::sleep(while_it_lasts);
+                self.load(rank);
+                "absence"
+            }
+            Fault::Cancel if self.cancels => {
+                self.instance.cancel(rank, "stats-agg").unwrap();
+                self.load(rank);
+                "cancel"
+            }
+            // Rank 0 is who is asked.
+            Fault::Stop if rank != 0 => {
+                let pid = self.instance.broker_pid(rank).unwrap().to_string();
+                let signal = |name: &str| {
+                    let kill = ["-c", "kill -s \"$0\" \"$1\"", name, &pid];
+                    self.instance.run(0, "sh", &kill).unwrap();
+                };
+                signal("STOP");
+                std::thread::sleep(while_it_lasts);
+                signal("CONT");
+                "stop"
+            }
+            Fault::Churn => {
+                self.instance.churn(JOBS).unwrap();
+                "churn"
+            }
+            Fault::Cancel | Fault::Stop => return,
+        };
+        *self.done.entry(name).or_default() += 1;
+    }
+
+    /// What rank 0 knows of what was pushed on each rank.
+    fn known(&self) -> BTreeMap<u32, i64> {
+        let answer = query(&self.instance, &["faults.units"]);
+        let of = |one: &Value| Some((one["tags"]["by"].as_str()?.parse().ok()?, one["total"].as_i64()?));
+        answer["series"].as_array().into_iter().flatten().filter_map(of).collect()
+    }
+
+    fn pushed(&self, ranks: &[u32]) -> BTreeMap<u32, i64> {
+        ranks.iter().map(|&rank| (rank, self.pushed[&rank].1)).collect()
+    }
+
+    /// The books of these ranks balance, and stay so.
+    fn balances(&self, ranks: &[u32]) {
+        let of_ranks = || {
+            let mut known = self.known();
+            known.retain(|rank, _| ranks.contains(rank));
+            known
+        };
+        let wanted = self.pushed(ranks);
+        eventually("the books balance", LIMIT, of_ranks, |known| *known == wanted);
+        std::thread::sleep(Duration::from_secs(1));
+        assert_eq!(of_ranks(), wanted, "nothing is counted twice later");
+    }
+}
+
+fn whatever_happens_to_it_an_instance_loses_nothing_that_a_living_rank_was_told(backend: Backend) {
+    let time = Duration::from_secs(from_environment("FLUX_STATS_FAULTS_SECONDS", 8));
+    let seed = from_environment("FLUX_STATS_FAULTS_SEED", u64::from(std::process::id()));
+    say(&format!("FLUX_STATS_FAULTS_SECONDS={} FLUX_STATS_FAULTS_SEED={seed}", time.as_secs()));
+    let (mut world, mut chance) = (World::new(backend), Chance::new(seed));
+    let (begun, mut seen) = (Instant::now(), 0);
+    world.push_all(0..SIZE, &mut chance);
+    while begun.elapsed() < time {
+        let (fault, rank) = (Fault::ALL[chance.below(5) as usize], chance.below(SIZE));
+        world.strike(fault, rank, &mut chance);
+        world.push_all(0..SIZE, &mut chance);
+        let sum = world.known().values().sum::<i64>();
+        assert!(sum >= seen, "the total fell from {seen} to {sum}");
+        seen = sum;
+    }
+    let everyone: Vec<u32> = (0..SIZE).collect();
+    world.balances(&everyone);
+    let whom = |world: &World| coverage(&query(&world.instance, &["none"]));
+    eventually("all are covered", LIMIT, || whom(&world), |whom| *whom == ("0-7".into(), String::new()));
+
+    // A leaf dies, then an inner broker, which takes those below it along.
+    let before = world.known();
+    world.instance.kill(6).unwrap();
+    world.instance.kill(1).unwrap();
+    let living = [0, 2, 5];
+    world.push_all(living.into_iter(), &mut chance);
+    eventually("who is left", LIMIT, || whom(&world), |whom| *whom == ("0,2,5".into(), "1,3-4,6-7".into()));
+    world.balances(&living);
+    // Of the dead nothing goes that was known, and nothing comes that they were not told.
+    let after = world.known();
+    for dead in [1, 3, 4, 6, 7] {
+        assert_eq!(after[&dead], before[&dead], "rank {dead}");
+    }
+    say(&format!("{:?}; {} pushed", world.done, after.values().sum::<i64>()));
+    world.instance.remove(living.into_iter().rev(), "stats-agg").unwrap();
+    // That brokers were killed is an error for `flux start`, rightly.
+    drop(world.instance);
+}
+
+/// How much address space a process may have (`RLIMIT_AS`); what it has now and so much more, or without end.
+fn limit_memory(pid: u32, more: Option<u64>) {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let kib = status.lines().find_map(|line| line.strip_prefix("VmSize:")).unwrap();
+    let now = kib.trim().trim_end_matches(" kB").trim().parse::<u64>().unwrap() * 1024;
+    let limit = Rlimit { current: more.map(|more| now + more), maximum: None };
+    prlimit(Pid::from_raw(pid.try_into().unwrap()), Resource::As, limit).unwrap();
+}
+
+fn where_the_process_gets_no_more_memory_the_module_ends_in_order_and_the_broker_lives(backend: Backend) {
+    /// Series in a push, and pushes at most: far more than fit.
+    const SERIES: u32 = 1000;
+    const PUSHES: u32 = 500;
+    let instance = Instance::start(Options { size: 1, ..Options::new(backend) }).unwrap();
+    let load = || instance.load([0], "stats-agg", &["period=300ms", "max-series=200000"]);
+    load().unwrap();
+    let push = |name: &str, from: u32, count: u32| {
+        let metric = |n: u32| json!({ "name": format!("{name}{n}"), "type": "counter", "value": 1 });
+        let metrics: Vec<Value> = (from..from + count).map(metric).collect();
+        instance.rpc(0, "stats-agg.push", json!({ "version": 1, "metrics": metrics }))
+    };
+    push("first", 0, 1).unwrap();
+    let pid = instance.broker_pid(0).unwrap();
+    limit_memory(pid, Some(16 << 20));
+    let name = format!("memory.{}", "x".repeat(180));
+    let refused = (0..PUSHES).find_map(|n| push(&name, n * SERIES, SERIES).err());
+    assert!(refused.is_some(), "the limit was never reached");
+    let here = || instance.modules(0).unwrap();
+    let gone = |modules: &Vec<String>| !modules.iter().any(|name| name == "stats-agg");
+    eventually("the module has ended", LIMIT, here, gone);
+    let said = instance.log(0).unwrap().into_iter().filter(|line| line.contains("no more memory")).count();
+    assert_eq!(said, 1);
+    // What it knew is kept, for a load that has room.
+    limit_memory(pid, None);
+    eventually("it is loaded again", LIMIT, load, Result::is_ok).unwrap();
+    assert_eq!(series(&instance, "first0")["total"], 1);
+    instance.remove([0], "stats-agg").unwrap();
+    instance.stop().unwrap();
+}
