@@ -15,7 +15,7 @@ const QUERY: &str = "stats-agg.query";
 const ROOT: u32 = 0;
 
 /// Which instance.
-#[derive(Args, Debug, Default)]
+#[derive(Args, Debug, Clone, Default)]
 pub(crate) struct Reach {
     /// The instance: local:// or ssh:// URI, or whatever `flux uri` resolves, such as a job's id [default: FLUX_URI]
     #[arg(long, global = true, value_name = "URI", help_heading = "Instance")]

@@ -10,6 +10,7 @@
 //! flux stats send NAME VALUE   # a metric from a shell
 //! flux stats record -o FILE    # what the instance says, period by period
 //! flux stats report FILE -o report.html
+//! flux stats top               # what every module of the instance does, as it goes
 //! ```
 //!
 //! It exits with 0, 1 when it could not do what it was asked to, 2 when the arguments make no sense, 3 when some ranks
@@ -35,6 +36,7 @@ mod report;
 mod send;
 #[allow(dead_code, reason = "the commands to come show more")]
 mod show;
+mod top;
 
 use clap::{CommandFactory, Parser, Subcommand};
 use outcome::{Ended, Failure, Outcome, complain, print};
@@ -63,6 +65,7 @@ enum Command {
     Record(record::Options),
     Report(report::Options),
     Send(send::Options),
+    Top(top::Options),
     Unload(load::UnloadOptions),
 }
 
@@ -99,6 +102,7 @@ fn run(Arguments { reach, command }: &Arguments) -> Ended {
         Command::Record(options) => record::run(options, reach),
         Command::Report(options) => report::run(options, reach),
         Command::Send(options) => send::run(options, reach),
+        Command::Top(options) => top::run(options, reach),
         Command::Unload(options) => load::unload(options, reach),
     }
 }
