@@ -4,7 +4,7 @@ mod play;
 
 use crate::instance::By;
 use crate::outcome::{Ended, Failure, Outcome, print};
-use crate::query;
+use crate::{query, top};
 use clap::Args;
 use play::Play;
 use std::os::unix::process::CommandExt;
@@ -21,6 +21,9 @@ pub(crate) struct Options {
           value_parser = clap::value_parser!(u32).range(1..=64))]
     flux: Option<u32>,
 }
+
+/// Of the picture that `top` draws.
+const TOP_WIDTH: u16 = 100;
 
 /// What is asked, in this order, and why one would.
 const QUESTIONS: [(&str, &[&str]); 4] = [
@@ -57,6 +60,11 @@ fn simulated() -> Ended {
     for (why, words) in QUESTIONS {
         text += &asked(&play, why, words)?;
     }
+    let picture = top::picture(&play, TOP_WIDTH)?;
+    text += &format!(
+        "# All modules at once ({}); without --once it goes on\n$ flux stats top --once\n{picture}\n",
+        play::MARK
+    );
     play.silence(play::SILENT);
     play.go_on_until(play::END_S + 10);
     text += &asked(&play, "And when a rank falls silent?", &["modules.broker.wakeups"])?;

@@ -19,7 +19,7 @@ mod view;
 mod whole;
 mod work;
 
-use crate::instance::Reach;
+use crate::instance::{Ask, Error, Reach};
 use crate::outcome::{Ended, Outcome, print};
 use clap::Args;
 use lines::Column;
@@ -70,12 +70,21 @@ pub(crate) fn run(options: &Options, reach: &Reach) -> Ended {
     if !options.once {
         return terminal::run(model, options.interval, reach);
     }
-    let (past, answer) = feed::once(reach)?;
+    let (past, answer) = feed::once(&reach.connect()?)?;
     model.take_past(&past);
     model.take(&answer);
     let look = Look { color: false, ..Look::from_environment() };
     print(&view::text(&model, look, width()))?;
     if answer.is_partial() { Ok(Outcome::Partial) } else { Ok(Outcome::Done) }
+}
+
+/// One picture of what plays an instance, as plain text.
+pub(crate) fn picture(of: &impl Ask, width: u16) -> Result<String, Error> {
+    let (past, answer) = feed::once(of)?;
+    let mut model = Model::new(Column::Work, "", 0.0);
+    model.take_past(&past);
+    model.take(&answer);
+    Ok(view::text(&model, Look { color: false, ..Look::from_environment() }, width))
 }
 
 /// How wide a line may be: as COLUMNS says, else as wide as the terminal.

@@ -67,9 +67,8 @@ impl Feed {
 }
 
 /// The history and the overview, once.
-pub(crate) fn once(reach: &Reach) -> Result<(Answer, Answer), Error> {
-    let instance = reach.connect()?;
-    Ok((instance.ask(&overview_past())?, instance.ask(&overview())?))
+pub(crate) fn once(of: &impl Ask) -> Result<(Answer, Answer), Error> {
+    Ok((of.ask(&overview_past())?, of.ask(&overview())?))
 }
 
 /// Goes on until nobody listens.
