@@ -4,6 +4,7 @@
 //!
 //! ```sh
 //! flux stats query 'modules.*.work_s' --top 10   # series of the whole instance
+//! flux stats doctor            # what is wrong, where, and what shows it
 //! flux stats peek              # what every module of this node's brokers does now, though a broker hangs
 //! flux stats send NAME VALUE   # a metric from a shell
 //! ```
@@ -14,6 +15,7 @@
 
 #[allow(dead_code, reason = "the commands to come ask more")]
 mod answer;
+mod doctor;
 mod hosts;
 #[allow(dead_code, reason = "the commands to come ask more")]
 mod instance;
@@ -40,6 +42,7 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
+    Doctor(doctor::Options),
     Peek(peek::Options),
     Query(query::Options),
     Send(send::Options),
@@ -65,6 +68,7 @@ fn main() -> ExitCode {
 
 fn run(Arguments { reach, command }: &Arguments) -> Ended {
     match command {
+        Command::Doctor(options) => doctor::run(options, reach),
         Command::Peek(options) => peek::run(options, reach),
         Command::Query(options) => query::run(options, reach),
         Command::Send(options) => send::run(options, reach),
