@@ -1,7 +1,7 @@
 //! The command `flux stats`, as a person or a program meets it.
 
-use flux_testbed::{Backend, Instance, Options};
-use serde_json::Value;
+use flux_testbed::{Backend, Instance, Options, Stage};
+use serde_json::{Value, json};
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
@@ -16,6 +16,7 @@ facts! {
     what_is_watched_is_shown_each_period,
     a_question_that_makes_no_sense_says_what_does,
     ranks_that_are_missing_are_said_and_make_the_status,
+    the_module_is_loaded_and_removed_everywhere_with_a_word_for_each_rank,
 }
 
 /// How a command ended, and what it wrote.
@@ -279,4 +280,139 @@ fn ranks_that_are_missing_are_said_and_make_the_status(backend: Backend) {
     assert_eq!(said.err, "flux-stats: stats-agg is not loaded on rank 0: run `flux stats load`\n");
     instance.remove(0..SIZE, "loadgen").unwrap();
     instance.stop().unwrap();
+}
+
+fn the_module_is_loaded_and_removed_everywhere_with_a_word_for_each_rank(backend: Backend) {
+    let instance = Instance::start(Options { size: 4, ..Options::new(backend) }).unwrap();
+    let said = |words: &[&str]| {
+        let Ended { status, out, err } = stats(&instance, words);
+        // How long it took is another every time.
+        let out = out.lines().map(|line| line.split(" in ").next().unwrap());
+        (status.unwrap(), out.collect::<Vec<_>>().join("\n") + &err)
+    };
+    let loaded = || -> Vec<u32> {
+        (0..4).filter(|&rank| instance.modules(rank).unwrap().contains(&"stats-agg".to_owned())).collect()
+    };
+    let none = (1, "flux-stats: stats-agg is not loaded on ranks 0-3\n".to_owned());
+    assert_eq!(said(&["unload"]), none);
+
+    // What the module refuses is told in its own words, which the broker keeps in its log.
+    let (status, why) = said(&["load", "period=x"]);
+    assert_eq!(status, 1);
+    assert!(
+        why.starts_with("flux-stats: ranks 0-3: cannot load it: period=x: expected a duration: "),
+        "{why}"
+    );
+    let (status, why) = said(&["load", "-r", "2", "bogus=1"]);
+    assert_eq!(status, 1);
+    assert!(why.starts_with("flux-stats: rank 2: cannot load it: bogus=1: unknown key; allowed: "), "{why}");
+    let (status, why) = said(&["load", "--module", "/nonexistent/stats-agg.so"]);
+    assert_eq!(status, 1);
+    assert!(
+        why.contains("ranks 0-3: cannot load it: /nonexistent/stats-agg.so: cannot open shared"),
+        "{why}"
+    );
+    assert_eq!(loaded(), [0; 0]);
+
+    assert_eq!(said(&["load", "-r", "1-2", "period=0.5s"]), (0, "loaded on ranks 1-2".into()));
+    assert_eq!(loaded(), [1, 2]);
+    assert_eq!(said(&["load"]), (0, "loaded on ranks 0,3\nalready loaded on ranks 1-2".into()));
+    assert_eq!(said(&["load"]), (0, "already loaded on ranks 0-3".into()));
+    let (status, why) = said(&["load", "period=1s"]);
+    assert_eq!(status, 1);
+    assert!(why.contains("ranks 0-3: stats-agg is loaded already and keeps its settings: "), "{why}");
+    let ranks = || coverage(&query(&instance, &["none"])).0;
+    eventually("all ranks", LIMIT, ranks, |covered| covered == "0-3");
+
+    assert_eq!(said(&["unload", "-r", "3"]), (0, "removed from rank 3".into()));
+    assert_eq!(said(&["unload"]), (0, "removed from ranks 0-2\nwas not loaded on rank 3".into()));
+    assert_eq!((loaded(), said(&["unload"])), (vec![], none));
+
+    for (words, why) in [
+        (["load", "-r", "7"], "--rank: there is no rank 7: this instance has the ranks 0-3"),
+        (["unload", "-r", "1-9"], "--rank: there is no rank 4-9: this instance has the ranks 0-3"),
+        (
+            ["unload", "-r", "x"],
+            "--rank: \"x\" is no idset: expected ranks and ranges of them, ascending or not, as in 0-3,7",
+        ),
+    ] {
+        assert_eq!(said(&words), (2, format!("flux-stats: {why}\n")));
+    }
+    // Where a broker is dead the others have what they should.
+    instance.kill(3).unwrap();
+    let group = json!({ "name": "broker.online" });
+    let online = || instance.rpc(0, "groups.get", group.clone()).unwrap()["members"].clone();
+    eventually("rank 3 is known to be dead", LIMIT, online, |online| {
+        // The double writes no ranges.
+        *online == "0-2" || *online == "0,1,2"
+    });
+    let down = "flux-stats: rank 3: cannot load it: its broker is down, or its link to this one\n";
+    assert_eq!(said(&["load", "-r", "2-3"]), (1, format!("loaded on rank 2{down}")));
+    assert_eq!(loaded_but(&instance, 3), [2]);
+    let said = said(&["unload"]);
+    let told = "left out, for they are offline: rank 3\nremoved from rank 2\nwas not loaded on ranks 0-1";
+    assert_eq!(said, (0, told.into()));
+}
+
+/// The ranks that have the module, but for a dead one.
+fn loaded_but(instance: &Instance, dead: u32) -> Vec<u32> {
+    let ranks = (0..instance.size()).filter(|&rank| rank != dead);
+    ranks.filter(|&rank| instance.modules(rank).unwrap().contains(&"stats-agg".to_owned())).collect()
+}
+
+#[test]
+fn flux_help_knows_the_command_and_its_pages() {
+    let Some(Backend::Real(flux)) = tests::real() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let (share, help) = (folder.path().join("share"), folder.path().join("help.d"));
+    let files = Stage::of_this_build().unwrap().install_pages(&share, &help).unwrap();
+    for file in ["man/man1/flux-stats-query.1", "bash-completion/completions/flux-stats"] {
+        assert!(files.contains(&share.join(file)), "{files:?}");
+    }
+    let pattern = help.join("*.json");
+    let listed =
+        ended(Command::new(&flux).arg("help").env("FLUX_CMDHELP_PATTERN", pattern).output().unwrap());
+    let listed = listed.out + &listed.err;
+    assert!(listed.contains("\n   stats              statistics of a Flux instance\n"), "{listed}");
+    // `flux help stats` is `man flux-stats`, where Flux has been built with its manual.
+    let man =
+        Command::new("man").args(["-P", "cat", "-M"]).arg(share.join("man")).arg("flux-stats-query").output();
+    let Ok(page) = man else { return tests::say("skipped: the pages, there is no man here") };
+    let page = ended(page);
+    let words = page.out.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(words.contains("NAME flux-stats-query - Show series"), "{}{}", page.out, page.err);
+}
+
+#[test]
+fn without_any_flux_there_is_help_and_an_error_that_says_what_was_looked_for() {
+    let program = Stage::of_this_build().unwrap().command();
+    let alone = |words: &[&str]| {
+        let mut command = Command::new(&program);
+        command.args(words).env_clear().env("PATH", "").env("FLUX_STATS_LIBFLUX", "/nonexistent/libflux.so");
+        ended(command.output().unwrap())
+    };
+    for words in
+        [&["--help"][..], &["query", "--help"], &["--version"], &["help", "load"], &["query", "-o", "help"]]
+    {
+        let said = alone(words);
+        assert_eq!((said.status, said.err.as_str()), (Some(0), ""), "{words:?}");
+        assert!(!said.out.is_empty());
+    }
+    for words in [&["query"][..], &["load"], &["unload"], &["send", "a", "1"]] {
+        let said = alone(words);
+        assert_eq!(said.status, Some(1), "{words:?}");
+        assert!(
+            said.err.starts_with("flux-stats: libflux not found: looked in the running process, then for "),
+            "{}",
+            said.err
+        );
+        assert_eq!(said.err.lines().count(), 1, "{}", said.err);
+    }
+    for (words, why) in
+        [(&["quer"][..], "unrecognized subcommand 'quer'"), (&[], "Statistics of a Flux instance")]
+    {
+        let said = alone(words);
+        assert_eq!(said.status, Some(2), "{words:?}");
+        assert!(said.err.starts_with(&format!("flux-stats: {why}")), "{}", said.err);
+    }
 }

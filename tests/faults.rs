@@ -203,7 +203,7 @@ fn where_the_process_gets_no_more_memory_the_module_ends_in_order_and_the_broker
     const SERIES: u32 = 1000;
     const PUSHES: u32 = 500;
     let instance = Instance::start(Options { size: 1, ..Options::new(backend) }).unwrap();
-    let load = || instance.load([0], "stats-agg", &["period=300ms", "max-series=1000000"]);
+    let load = || instance.load([0], "stats-agg", &["period=300ms", "max-series=200000"]);
     load().unwrap();
     let push = |name: &str, from: u32, count: u32| {
         let metric = |n: u32| json!({ "name": format!("{name}{n}"), "type": "counter", "value": 1 });
@@ -213,7 +213,7 @@ fn where_the_process_gets_no_more_memory_the_module_ends_in_order_and_the_broker
     push("first", 0, 1).unwrap();
     let pid = instance.broker_pid(0).unwrap();
     limit_memory(pid, Some(16 << 20));
-    let name = format!("memory.{}", "x".repeat(200));
+    let name = format!("memory.{}", "x".repeat(180));
     let refused = (0..PUSHES).find_map(|n| push(&name, n * SERIES, SERIES).err());
     assert!(refused.is_some(), "the limit was never reached");
     let here = || instance.modules(0).unwrap();

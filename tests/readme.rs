@@ -41,9 +41,11 @@ fn the_commands_of_the_readme_do_what_it_says() {
     let blocks = blocks();
     assert_eq!(blocks.len(), 4, "{blocks:#?}");
 
-    // The tree, then one number of it.
+    // Loaded; the tree, then one number of it.
     let said = shell(&instance, &flux, modules.path(), &blocks[0]);
-    let mut values = serde_json::Deserializer::from_str(&said).into_iter::<Value>();
+    let (loaded, rest) = said.split_once('\n').unwrap();
+    assert!(loaded.starts_with("loaded on ranks 0-2 in "), "{loaded}");
+    let mut values = serde_json::Deserializer::from_str(rest).into_iter::<Value>();
     let (tree, one) = (values.next().unwrap().unwrap(), values.next().unwrap().unwrap());
     assert!(tree["modules"]["broker"]["wakeups"].as_f64().unwrap() > 0.0, "{tree:#}");
     assert!(one.is_number(), "{one}");

@@ -64,9 +64,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     println!("the merged tree of all ranks, as `flux module stats stats-agg` prints it on rank 0:");
     println!("{}", serde_json::to_string_pretty(&tree)?);
     println!("\nbackend: {backend}");
-    println!(
-        "on an instance of your own: cargo xtask install, then flux exec -r all flux module load stats-agg"
-    );
+    println!("on an instance of your own: cargo xtask install, then flux stats load");
     for module in ["loadgen", "stats-agg"] {
         instance.remove(0..options.size, module)?;
     }

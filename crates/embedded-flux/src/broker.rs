@@ -37,12 +37,35 @@ pub(crate) struct Broker {
     modules: BTreeMap<String, Module>,
     attributes: BTreeMap<String, String>,
     configuration: Configuration,
-    log: VecDeque<String>,
+    log: VecDeque<LogLine>,
     /// Known to rank 0 alone.
     online: BTreeSet<u32>,
     event_seq: u32,
     listeners: Vec<UnixListener>,
     ending: bool,
+}
+
+/// A line of a broker's log.
+struct LogLine {
+    name: String,
+    /// As in syslog, an index of [`LEVELS`].
+    level: usize,
+    text: String,
+}
+
+const LEVELS: [&str; 8] = ["emerg", "alert", "crit", "err", "warning", "notice", "info", "debug"];
+
+impl LogLine {
+    /// As `flux dmesg` shows it.
+    fn shown(&self, rank: u32) -> String {
+        format!("{}.{}[{rank}]: {}", self.name, LEVELS[self.level], self.text)
+    }
+
+    /// As brokers keep it (RFC 5424, as user-level messages); the double knows no times.
+    fn syslog(&self, rank: u32) -> String {
+        const USER: usize = 1;
+        format!("<{}>1 - {rank} {} - - - {}", 8 * USER + self.level, self.name, self.text)
+    }
 }
 
 struct Options {
@@ -319,13 +342,12 @@ impl Broker {
         (0..self.parents.len() as u32).filter(|&rank| below(rank)).collect()
     }
 
-    fn append_log(&mut self, name: &str, level: i64, text: &str) {
-        const LEVELS: [&str; 8] = ["emerg", "alert", "crit", "err", "warning", "notice", "info", "debug"];
-        let level = usize::try_from(level).ok().and_then(|level| LEVELS.get(level)).unwrap_or(&"debug");
+    pub(crate) fn append_log(&mut self, name: &str, level: i64, text: &str) {
+        let level = usize::try_from(level).ok().filter(|level| *level < LEVELS.len()).unwrap_or(7);
         if self.log.len() == LOG_MAX {
             self.log.pop_front();
         }
-        self.log.push_back(format!("{name}.{level}[{}]: {text}", self.rank));
+        self.log.push_back(LogLine { name: name.to_owned(), level, text: text.to_owned() });
     }
 
     /// Ends the modules, then the process.

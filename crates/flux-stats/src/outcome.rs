@@ -31,6 +31,8 @@ pub(crate) enum Failure {
     Usage(String),
     /// Anything else: the cause and what to do, on one line.
     Failed(String),
+    /// What it was has been said.
+    Said,
     /// Whoever reads has seen enough.
     Closed,
 }
@@ -43,7 +45,7 @@ impl Failure {
     pub(crate) fn status(&self) -> u8 {
         match self {
             Failure::Usage(_) => 2,
-            Failure::Failed(_) => 1,
+            Failure::Failed(_) | Failure::Said => 1,
             Failure::Closed => 0,
         }
     }

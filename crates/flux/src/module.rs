@@ -57,6 +57,8 @@ struct Core<T: 'static> {
     /// Where the thread may be cancelled.
     cancellation: RefCell<Option<[Watcher; 2]>>,
     reserve: &'static Reserve,
+    /// The reserve is spent, and the end under way.
+    exhausted: Cell<bool>,
     alive: Rc<()>,
 }
 
@@ -228,7 +230,7 @@ impl<T: 'static> Core<T> {
         let mut state = self.state.try_borrow_mut().ok()?;
         let module = state.as_mut()?;
         let result = self.panics.contain(&self.handle, what, || body(module, &scope));
-        if self.reserve.is_spent() && !self.ending.get() {
+        if self.reserve.is_spent() && !self.ending.get() && !self.exhausted.replace(true) {
             self.handle
                 .log(Level::Err, &format!("{what}: the process gets no more memory: this module ends"));
             scope.stop_reactor();

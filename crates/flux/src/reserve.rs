@@ -9,9 +9,9 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 
-/// Enough to write down and send what a module of a thousand ranks knows. It is address space, not memory, until it is
+/// Enough for the largest table to double once more, and to write down what the module knows. It is address space, not memory, until it is
 /// given up.
-const BYTES: usize = 32 << 20;
+const BYTES: usize = 64 << 20;
 
 /// The allocator of a module: the system's, with a reserve. [`module!`](crate::module!) installs it.
 #[derive(Debug)]

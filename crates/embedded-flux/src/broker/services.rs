@@ -48,10 +48,18 @@ impl Broker {
                 let level = payload["level"].as_i64().unwrap_or(7);
                 self.append_log(&text("name"), level, &text("text"));
             }
+            // A line in each response, as brokers answer it.
+            "log.dmesg" if request.streaming => {
+                let lines: Vec<String> = self.log.iter().map(|line| line.syslog(self.rank)).collect();
+                for line in lines {
+                    self.respond(request, 0, Some(with_nul(&line)));
+                }
+                self.fail(request, libc::ENODATA);
+            }
+            // For the testbed.
             "log.dmesg" => {
-                let lines: Vec<&str> = self.log.iter().map(String::as_str).collect();
-                let log = lines.join("\n");
-                self.answer(request, &json!({ "log": log }));
+                let lines: Vec<String> = self.log.iter().map(|line| line.shown(self.rank)).collect();
+                self.answer(request, &json!({ "log": lines.join("\n") }));
             }
             "event.subscribe" => {
                 if let Some(peer) = self.peers.get_mut(&from) {

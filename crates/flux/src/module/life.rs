@@ -114,6 +114,7 @@ fn build<T: Module>(handle: Handle, arguments: &[String], reserve: &'static Rese
         farewell: RefCell::new(None),
         cancellation: RefCell::new(None),
         reserve,
+        exhausted: Cell::new(false),
         alive: Rc::new(()),
     });
     // There is one from the first line of the module, for what looks for it.
