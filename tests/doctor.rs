@@ -3,7 +3,7 @@
 use flux_testbed::{Backend, Instance, Options};
 use serde_json::{Value, json};
 use std::net::UdpSocket;
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tests::{eventually, facts, number, query, real, series};
@@ -80,7 +80,7 @@ fn hears_nothing(instance: &Instance) {
 fn a_module_that_spins_is_named_first(backend: Backend) {
     let instance = start(backend, 3);
     // Busy for nineteen twentieths of its time, or all that it gets.
-    instance.load([2], "loadgen", &["rate=300", "busy=3200us"]).unwrap();
+    instance.load([2], "loadgen", &["rate=300", "busy=3.2ms"]).unwrap();
     let found = named_first(&instance, "module-spinning");
     assert_eq!(
         (&found["worst_rank"], &found["ranks"], &found["severity"]),
@@ -222,10 +222,15 @@ fn a_lost_broker_and_a_silent_one_are_named_first() {
     eventually("all there", LIMIT, known, |offline| *offline == json!(0));
     let history = || doctor(&instance).1["looked_at"]["seconds"].as_f64();
     eventually("a while in which they were", LIMIT, history, |seconds| seconds.is_some_and(|s| s >= 15.0));
-    instance.signal(3, "STOP").unwrap();
+    // A broker that is stopped does not say which process it is.
+    let stopped = instance.broker_pid(3).unwrap().to_string();
+    let signal = |name: &str| {
+        instance.run(0, "sh", &["-c", "kill -s \"$0\" \"$1\"", name, &stopped]).unwrap();
+    };
+    signal("STOP");
     let found = named_first(&instance, "ranks-missing");
     assert_eq!((&found["severity"], &found["ranks"]), (&json!("critical"), &json!("3")));
-    instance.signal(3, "CONT").unwrap();
+    signal("CONT");
     eventually("well again", LIMIT, || doctor(&instance), |(status, _)| *status == Some(0));
     instance.kill(4).unwrap();
     let found = named_first(&instance, "ranks-missing");
@@ -283,12 +288,18 @@ fn datagrams_that_are_dropped_are_named_first() {
     });
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
     socket.connect(("127.0.0.1", port.unwrap_or_else(|| panic!("no port: {text}")))).unwrap();
-    instance.signal(0, "STOP").unwrap();
+    let pid = instance.broker_pid(0).unwrap().to_string();
+    let signal = |name: &str| {
+        // The shell's own: a system may lack the program.
+        let script = ["-c", "kill -s \"$0\" \"$1\"", name, &pid];
+        assert!(Command::new("sh").args(script).status().unwrap().success(), "kill -s {name} {pid}");
+    };
+    signal("STOP");
     let datagram = format!("app.requests:1|c{}", "\napp.requests:1|c".repeat(60));
     for _ in 0..40_000 {
         let _ = socket.send(datagram.as_bytes());
     }
-    instance.signal(0, "CONT").unwrap();
+    signal("CONT");
     // With the next one the kernel tells.
     socket.send(b"app.requests:1|c").unwrap();
     let found = named_first(&instance, "statsd-dropping");

@@ -5,6 +5,8 @@
 
 mod evidence;
 mod finding;
+#[allow(dead_code, reason = "reports of recordings will ask for it")]
+mod recorded;
 mod rules;
 mod shown;
 

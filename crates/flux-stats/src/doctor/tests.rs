@@ -386,6 +386,42 @@ fn ill() -> Evidence {
     told.growing("broker.rss_anon_bytes", 3, 1e9, 3e6).evidence()
 }
 
+/// The same answers as somebody who looks at each of them has them: none looks back.
+#[test]
+fn a_recording_is_diagnosed_like_what_the_instance_remembers() {
+    let answer = |slot: usize| {
+        let grown = slot as f64;
+        let time = 1_700_000_000.0 + SLOT_S * grown;
+        let counter = |name: &str, rate: f64| {
+            let max = json!({ "rank": 2, "rate": rate });
+            json!({ "name": name, "tags": {}, "type": "counter", "total": rate * SLOT_S * grown, "rate": rate, "max": max })
+        };
+        let gauge = |name: &str, value: f64| {
+            let state = json!({ "value": value, "rank": 2 });
+            json!({ "name": name, "tags": {}, "type": "gauge", "count": 1, "sum": value, "min": state, "max": state })
+        };
+        let mut told = told();
+        told.0["time"] = time.into();
+        let told = told
+            .series(counter("modules.loadgen.work_s", 0.95))
+            .series(counter("modules.loadgen.wakeups", 300.0));
+        let told = told
+            .series(gauge("modules.loadgen.loaded", 1.0))
+            .series(gauge("modules.loadgen.idle_s", 2.0 * grown));
+        told.series(gauge("modules.kvs.sendq", 50.0 * grown))
+            .series(gauge("broker.rss_anon_bytes", 1e9))
+            .answer()
+    };
+    let answers: Vec<Answer> = (0..SLOTS).map(answer).collect();
+    let answers: Vec<&Answer> = answers.iter().collect();
+    let found = findings(&Evidence::recorded(&answers).unwrap());
+    assert_eq!(names(&found), ["module-spinning", "queue-growing"]);
+    assert_eq!(found[0].ranks, [2]);
+    assert_eq!(findings(&Evidence::recorded(&answers[SLOTS - 5..]).unwrap()), [], "too short");
+    assert_eq!(findings(&Evidence::recorded(&answers[SLOTS - 1..]).unwrap()), []);
+    assert!(Evidence::recorded(&[]).is_none());
+}
+
 #[test]
 fn findings_are_told_to_a_person() {
     let evidence = ill();
