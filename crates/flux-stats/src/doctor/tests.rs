@@ -263,6 +263,13 @@ fn a_queue_grows_when_it_is_never_as_short_as_it_was() {
     assert!(broker[0].sentence.contains("of kvs wait for the broker"), "{}", broker[0].sentence);
     assert_eq!(told().gauge("modules.kvs.sendq", 2, 5000.0).found(), [], "long, and no longer than it was");
     assert_eq!(told().growing("modules.kvs.sendq", 2, 0.0, 0.5).found(), [], "short");
+    let bursts: Vec<_> =
+        (0..SLOTS).map(|slot| Some(if slot % 6 == 5 { 10.0 * slot as f64 } else { slot as f64 })).collect();
+    assert_eq!(
+        told().gauge_of("modules.kvs.recvq", 0, &bursts).found(),
+        [],
+        "longer bursts, all of which are worked off"
+    );
     assert_eq!(told().growing("modules.kvs.sendq", 2, 50_000.0, -20.0).found(), [], "being worked off");
 }
 
@@ -327,7 +334,7 @@ fn ranks_that_are_switched_off_are_no_fault_and_those_that_were_there_are() {
     );
     assert!(found[0].sentence.starts_with("rank 3 (n3) is lost"), "{}", found[0].sentence);
     let found = told().gauge_of("overlay.ranks_offline", 0, &points).ranks("offline", "3-9").found();
-    assert!(found[0].sentence.contains("1 ranks went offline, of 3-9"), "{}", found[0].sentence);
+    assert!(found[0].sentence.contains("1 rank went offline, of 3-9"), "{}", found[0].sentence);
     // Nodes that are switched on.
     points.reverse();
     assert_eq!(told().gauge_of("overlay.ranks_offline", 0, &points).found(), []);

@@ -9,13 +9,13 @@ const QUEUE_LENGTH: Threshold = Threshold {
     name: "messages",
     value: 100.0,
     unit: Unit::Count,
-    why: "a burst that is worked off in a moment is as long",
+    why: "never fewer in the last quarter of the time: a burst is worked off in a moment",
 };
 const QUEUE_SECONDS: Threshold = Threshold {
     name: "grows for",
-    value: 30.0,
+    value: 60.0,
     unit: Unit::Seconds,
-    why: "with every third of it the shortest queue is longer than in the third before",
+    why: "with every quarter of it the shortest queue is longer than in the quarter before",
 };
 const MEMORY_GROWTH: Threshold = Threshold {
     name: "grows by",
@@ -49,9 +49,8 @@ pub(super) const MEMORY: Rule = Rule {
     look: Look::Instance(memory),
 };
 
-/// Parts of its time in which a queue must have grown, and memory.
-const QUEUE_PARTS: usize = 3;
-const MEMORY_PARTS: usize = 4;
+/// Parts of its time in each of which something must have grown.
+const PARTS: usize = 4;
 
 /// The longest of all that grow.
 fn queue(evidence: &Evidence) -> Option<Finding> {
@@ -61,9 +60,9 @@ fn queue(evidence: &Evidence) -> Option<Finding> {
     let all = of_modules.chain(["overlay.sendq", "overlay.recvq"].map(str::to_owned));
     let growing = all.filter_map(|name| {
         let course = evidence.maxima(&name)?.last(QUEUE_SECONDS.value)?;
-        let grown = course.steady_growth(QUEUE_PARTS)?;
-        let last = *course.points.last()?;
-        (last >= QUEUE_LENGTH.value).then_some((name, last, grown / course.seconds))
+        let grown = course.steady_growth(PARTS)?;
+        let (last, least) = (*course.points.last()?, *course.least(PARTS)?.last()?);
+        (least >= QUEUE_LENGTH.value).then_some((name, last, grown / course.seconds))
     });
     let (name, length, rate) = growing.max_by(|a, b| a.1.total_cmp(&b.1))?;
     let (rank, _) = evidence.series(&name)?.busiest()?;
@@ -103,7 +102,7 @@ fn unexplained(evidence: &Evidence, course: &Course) -> Option<(f64, f64, f64)> 
     if course.seconds < 0.95 * MEMORY_SECONDS.value {
         return None;
     }
-    let grown = course.steady_growth(MEMORY_PARTS)?;
+    let grown = course.steady_growth(PARTS)?;
     let jobs = jobs(evidence, course.seconds);
     (grown - jobs * MEMORY_A_JOB.value >= MEMORY_GROWTH.value).then_some((grown, course.seconds, jobs))
 }

@@ -269,9 +269,9 @@ pub(super) fn suspect(evidence: &Evidence, suspicion: &mut Suspicion) {
         ];
         let worst = limits.iter().filter_map(|(of, limit)| {
             let series = evidence.series(&format!("modules.{name}.{of}"))?;
-            // The sum is at least what any rank has: that of many may say nothing of one.
-            let sum = series.lately(SUSTAINED.value)?.mean;
-            Some((sum / limit, series.busiest()?.0))
+            // The sum of many ranks says nothing of one, but one has no more than all have, and the busiest had.
+            let (sum, (rank, busiest)) = (series.lately(SUSTAINED.value)?.mean, series.busiest()?);
+            Some((sum.min(busiest) / limit, rank))
         });
         if let Some((share, rank)) =
             worst.max_by(|a, b| a.0.total_cmp(&b.0)).filter(|(share, _)| *share >= HALF)

@@ -57,7 +57,8 @@ fn missing(evidence: &Evidence) -> Option<Finding> {
             said.push(format!("{} lost: offline since a short while", named(evidence, &offline)));
             ranks.extend(offline.iter());
         } else {
-            said.push(format!("{} ranks went offline, of {offline}", show::number(lost)));
+            let ranks = if lost < 2.0 { "rank" } else { "ranks" };
+            said.push(format!("{} {ranks} went offline, of {offline}", show::number(lost)));
         }
         facts.push(fact("went offline", lost, Unit::Count));
         severity = Severity::Critical;
