@@ -49,10 +49,17 @@ const OTHERS: Threshold = Threshold {
     why: "a message that the broker routes wakes the broker once or twice, and whoever it is for",
 };
 
+const STALL: Threshold = Threshold {
+    name: "away for",
+    value: 5.0,
+    unit: Unit::Seconds,
+    why: "as the setting `stall` of stats-agg says; this is its default",
+};
+
 pub(super) const STALLED: Rule = Rule {
     name: "module-stalled",
-    about: "a module has not come back to its reactor, and answers nobody (how long that may take is `stall` of stats-agg)",
-    thresholds: &[],
+    about: "a module has not come back to its reactor, and answers nobody",
+    thresholds: &[STALL],
     look: Look::Instance(stalled),
 };
 pub(super) const SPINNING: Rule = Rule {
@@ -85,6 +92,14 @@ const BROKER: &str = "broker";
 fn title(module: &Module<'_>) -> String {
     let name = module.name;
     if name == BROKER { "the broker's own loop".to_owned() } else { name.to_owned() }
+}
+
+fn wait_for_it(messages: f64) -> String {
+    if messages < 2.0 {
+        "1 message waits for it".to_owned()
+    } else {
+        format!("{} messages wait for it", show::number(messages))
+    }
 }
 
 /// The share of the time at work, of that in which it did not wait for a processor: on a crowded machine a module that
@@ -155,11 +170,7 @@ fn busy(module: &Module<'_>, evidence: &Evidence) -> Option<Finding> {
         return None;
     }
     let waiting = module.gauge("sendq").unwrap_or(0.0);
-    let behind = if waiting >= 1.0 {
-        format!("; {} messages wait for it", show::number(waiting))
-    } else {
-        String::new()
-    };
+    let behind = if waiting >= 1.0 { format!("; {}", wait_for_it(waiting)) } else { String::new() };
     let sentence = format!("{} works {} of the time{behind}", title(module), Unit::Share.shown(work));
     let mut evidence = vec![fact("work", work, Unit::Share)];
     evidence
@@ -222,7 +233,7 @@ fn stalled(evidence: &Evidence) -> Option<Finding> {
     let name = if module == BROKER { "the broker's own loop" } else { &module };
     let mut sentence = format!("{name} has not come back to its reactor for {}", show::duration(seconds));
     if let Some(waiting) = waiting {
-        sentence += &format!(": it answers nobody, and {} messages wait for it", show::number(waiting));
+        sentence += &format!(": it answers nobody, and {}", wait_for_it(waiting));
     } else {
         sentence += ": it answers nobody";
     }
