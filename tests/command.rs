@@ -1,6 +1,6 @@
 //! The command `flux stats`, as a person or a program meets it.
 
-use flux_testbed::{Backend, Instance, Options};
+use flux_testbed::{Backend, Instance, Options, Stage};
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Output, Stdio};
@@ -358,4 +358,61 @@ fn the_module_is_loaded_and_removed_everywhere_with_a_word_for_each_rank(backend
 fn loaded_but(instance: &Instance, dead: u32) -> Vec<u32> {
     let ranks = (0..instance.size()).filter(|&rank| rank != dead);
     ranks.filter(|&rank| instance.modules(rank).unwrap().contains(&"stats-agg".to_owned())).collect()
+}
+
+#[test]
+fn flux_help_knows_the_command_and_its_pages() {
+    let Some(Backend::Real(flux)) = tests::real() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let (share, help) = (folder.path().join("share"), folder.path().join("help.d"));
+    let files = Stage::of_this_build().unwrap().install_pages(&share, &help).unwrap();
+    for file in ["man/man1/flux-stats-query.1", "bash-completion/completions/flux-stats"] {
+        assert!(files.contains(&share.join(file)), "{files:?}");
+    }
+    let pattern = help.join("*.json");
+    let listed =
+        ended(Command::new(&flux).arg("help").env("FLUX_CMDHELP_PATTERN", pattern).output().unwrap());
+    let listed = listed.out + &listed.err;
+    assert!(listed.contains("\n   stats              statistics of a Flux instance\n"), "{listed}");
+    // `flux help stats` is `man flux-stats`, where Flux has been built with its manual.
+    let man =
+        Command::new("man").args(["-P", "cat", "-M"]).arg(share.join("man")).arg("flux-stats-query").output();
+    let Ok(page) = man else { return tests::say("skipped: the pages, there is no man here") };
+    let page = ended(page);
+    let words = page.out.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(words.contains("NAME flux-stats-query - Show series"), "{}{}", page.out, page.err);
+}
+
+#[test]
+fn without_any_flux_there_is_help_and_an_error_that_says_what_was_looked_for() {
+    let program = Stage::of_this_build().unwrap().command();
+    let alone = |words: &[&str]| {
+        let mut command = Command::new(&program);
+        command.args(words).env_clear().env("PATH", "").env("FLUX_STATS_LIBFLUX", "/nonexistent/libflux.so");
+        ended(command.output().unwrap())
+    };
+    for words in
+        [&["--help"][..], &["query", "--help"], &["--version"], &["help", "load"], &["query", "-o", "help"]]
+    {
+        let said = alone(words);
+        assert_eq!((said.status, said.err.as_str()), (Some(0), ""), "{words:?}");
+        assert!(!said.out.is_empty());
+    }
+    for words in [&["query"][..], &["load"], &["unload"], &["send", "a", "1"]] {
+        let said = alone(words);
+        assert_eq!(said.status, Some(1), "{words:?}");
+        assert!(
+            said.err.starts_with("flux-stats: libflux not found: looked in the running process, then for "),
+            "{}",
+            said.err
+        );
+        assert_eq!(said.err.lines().count(), 1, "{}", said.err);
+    }
+    for (words, why) in
+        [(&["quer"][..], "unrecognized subcommand 'quer'"), (&[], "Statistics of a Flux instance")]
+    {
+        let said = alone(words);
+        assert_eq!(said.status, Some(2), "{words:?}");
+        assert!(said.err.starts_with(&format!("flux-stats: {why}")), "{}", said.err);
+    }
 }

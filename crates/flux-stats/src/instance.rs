@@ -129,6 +129,12 @@ impl Question {
         self
     }
 
+    /// Of these ranks, an idset; with [`By::Rank`].
+    pub(crate) fn ranks(mut self, ranks: &str) -> Self {
+        self.ranks = Some(ranks.to_owned());
+        self
+    }
+
     fn text(&self) -> String {
         serde_json::to_string(self).unwrap_or_default()
     }

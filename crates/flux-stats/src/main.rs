@@ -7,6 +7,8 @@
 //! flux stats load              # the module on every rank
 //! flux stats peek              # what every module of this node's brokers does now, though a broker hangs
 //! flux stats send NAME VALUE   # a metric from a shell
+//! flux stats record -o FILE    # what the instance says, period by period
+//! flux stats report FILE -o report.html
 //! ```
 //!
 //! It exits with 0, 1 when it could not do what it was asked to, 2 when the arguments make no sense, 3 when some ranks
@@ -15,6 +17,7 @@
 
 #[allow(dead_code, reason = "the commands to come ask more")]
 mod answer;
+mod generate;
 mod hosts;
 #[allow(dead_code, reason = "the commands to come ask more")]
 mod instance;
@@ -23,16 +26,23 @@ mod load;
 mod outcome;
 mod peek;
 mod query;
+mod record;
+mod recording;
+mod report;
 mod send;
 #[allow(dead_code, reason = "the commands to come show more")]
 mod show;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 use outcome::{Ended, Failure, Outcome, complain, print};
 use std::process::ExitCode;
 
+/// Statistics of a Flux instance
+///
+/// What every broker module does, how long it works, sleeps and is blocked, and what modules, programs and jobs push: for
+/// the whole instance, merged exactly by the module stats-agg, which `flux stats load` loads.
 #[derive(Parser)]
-#[command(name = "flux stats", bin_name = "flux stats", version, about = "Statistics of a Flux instance")]
+#[command(name = "flux-stats", bin_name = "flux stats", version)]
 struct Arguments {
     #[command(flatten)]
     reach: instance::Reach,
@@ -45,12 +55,19 @@ enum Command {
     Load(load::LoadOptions),
     Peek(peek::Options),
     Query(query::Options),
+    Record(record::Options),
+    Report(report::Options),
     Send(send::Options),
     Unload(load::UnloadOptions),
 }
 
 fn main() -> ExitCode {
+    let mut words = std::env::args_os();
     let ended = match Arguments::try_parse() {
+        // Whoever installs it wants the files that are made from it; nobody else.
+        _ if words.nth(1).is_some_and(|word| word == generate::NAME) => {
+            generate::run(words, Arguments::command())
+        }
         Ok(arguments) => run(&arguments),
         // clap writes its errors as it likes, and leaves out that it could not.
         Err(error) if error.use_stderr() => Err(Failure::Usage(error.to_string())),
@@ -72,6 +89,8 @@ fn run(Arguments { reach, command }: &Arguments) -> Ended {
         Command::Load(options) => load::load(options, reach),
         Command::Peek(options) => peek::run(options, reach),
         Command::Query(options) => query::run(options, reach),
+        Command::Record(options) => record::run(options, reach),
+        Command::Report(options) => report::run(options, reach),
         Command::Send(options) => send::run(options, reach),
         Command::Unload(options) => load::unload(options, reach),
     }
@@ -80,7 +99,6 @@ fn run(Arguments { reach, command }: &Arguments) -> Ended {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory;
 
     #[test]
     fn the_command_line_is_well_formed() {
