@@ -31,6 +31,12 @@
   };
   const words = scale => number => (number == null ? "–" : WORDS[scale](number));
 
+  // Distances between lines of the grid, where tens do not fit.
+  const STEPS = {
+    bytes: Array.from({ length: 60 }, (_, power) => 2 ** power),
+    count: Array.from({ length: 13 }, (_, power) => [1, 2, 5].map(step => step * 10 ** power)).flat(),
+  };
+
   const clock = time => uPlot.tzDate(new Date(time * 1e3), data.zone);
   const moment = uPlot.fmtDate("{YYYY}-{MM}-{DD} {HH}:{mm}:{ss}");
 
@@ -89,7 +95,7 @@
       cursor: { sync: { key: "time" }, points: { size: 6 }, y: false },
       legend: { markers },
       scales: { x: { range: (u, from, to) => from === times[0] && to === times[times.length - 1] ? [data.start, end] : [from, to] }, y: { range: (u, from, to) => [Math.min(0, from ?? 0), to > 0 ? to * 1.06 : 1] } },
-      axes: axes({ values: (u, ticks) => ticks.map(say) }),
+      axes: axes({ values: (u, ticks) => ticks.map(say), ...(STEPS[chart.scale] && { incrs: STEPS[chart.scale] }) }),
       series: [
         { label: "time", value: (u, time) => time == null ? "–" : moment(clock(time)) },
         ...chart.lines.map(line => ({ label: line.label, stroke: () => colour(name(line)), width: 1.6, dash: dash(line), spanGaps: false, points: { show: data.count < 30, size: 4 }, value: (u, number) => say(number) })),

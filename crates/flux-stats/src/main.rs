@@ -4,11 +4,13 @@
 //!
 //! ```sh
 //! flux stats query 'modules.*.work_s' --top 10   # series of the whole instance
+//! flux stats demo              # what it shows, without any Flux
 //! flux stats load              # the module on every rank
 //! flux stats peek              # what every module of this node's brokers does now, though a broker hangs
 //! flux stats send NAME VALUE   # a metric from a shell
 //! flux stats record -o FILE    # what the instance says, period by period
 //! flux stats report FILE -o report.html
+//! flux stats top               # what every module of the instance does, as it goes
 //! ```
 //!
 //! It exits with 0, 1 when it could not do what it was asked to, 2 when the arguments make no sense, 3 when some ranks
@@ -17,6 +19,7 @@
 
 #[allow(dead_code, reason = "the commands to come ask more")]
 mod answer;
+mod demo;
 mod generate;
 mod hosts;
 #[allow(dead_code, reason = "the commands to come ask more")]
@@ -32,6 +35,7 @@ mod report;
 mod send;
 #[allow(dead_code, reason = "the commands to come show more")]
 mod show;
+mod top;
 
 use clap::{CommandFactory, Parser, Subcommand};
 use outcome::{Ended, Failure, Outcome, complain, print};
@@ -52,12 +56,14 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
+    Demo(demo::Options),
     Load(load::LoadOptions),
     Peek(peek::Options),
     Query(query::Options),
     Record(record::Options),
     Report(report::Options),
     Send(send::Options),
+    Top(top::Options),
     Unload(load::UnloadOptions),
 }
 
@@ -86,12 +92,14 @@ fn main() -> ExitCode {
 
 fn run(Arguments { reach, command }: &Arguments) -> Ended {
     match command {
+        Command::Demo(options) => demo::run(options),
         Command::Load(options) => load::load(options, reach),
         Command::Peek(options) => peek::run(options, reach),
         Command::Query(options) => query::run(options, reach),
         Command::Record(options) => record::run(options, reach),
         Command::Report(options) => report::run(options, reach),
         Command::Send(options) => send::run(options, reach),
+        Command::Top(options) => top::run(options, reach),
         Command::Unload(options) => load::unload(options, reach),
     }
 }

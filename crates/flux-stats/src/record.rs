@@ -1,12 +1,12 @@
 //! `flux stats record`: what an instance says, into a file.
 
 use crate::answer::Answer;
-use crate::instance::{self, By, Instance, Question, Reach};
+use crate::instance::{self, Ask, By, Instance, Question, Reach};
 use crate::outcome::{Ended, Failure, Outcome, complain};
 use crate::recording::{self, Mark, Session, Writer};
 use crate::show;
 use clap::Args;
-use stats_core::IdSet;
+use stats_core::{IdSet, Query};
 use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -69,6 +69,8 @@ fn interval(text: &str) -> Result<Duration, String> {
 static TOLD: AtomicBool = AtomicBool::new(false);
 
 pub(crate) fn run(options: &Options, reach: &Reach) -> Ended {
+    checked(&Question::new(&options.patterns), "PATTERN")?;
+    checked(&Question::new(&options.by_rank).by(By::Rank), "--by-rank")?;
     ctrlc::set_handler(|| TOLD.store(true, Ordering::Relaxed))?;
     let mut recorder = Recorder::new(options, reach);
     loop {
@@ -83,6 +85,18 @@ pub(crate) fn run(options: &Options, reach: &Reach) -> Ended {
         };
         if let Some(ended) = ended {
             return recorder.end(ended);
+        }
+    }
+}
+
+/// What the module would refuse is refused before anybody is asked. `what` names the patterns.
+fn checked(question: &Question, what: &str) -> Result<(), Failure> {
+    let payload = serde_json::to_value(question)?;
+    match Query::parse(&payload) {
+        Ok(_) => Ok(()),
+        Err(error) => {
+            let error = error.to_string();
+            Err(Failure::Usage(format!("{what} {}", error.strip_prefix("match: ").unwrap_or(&error))))
         }
     }
 }

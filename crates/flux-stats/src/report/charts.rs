@@ -5,6 +5,8 @@ use crate::show;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
+/// How often jobs are counted (the collector `jobs`).
+const JOBS_COUNTED_S: f64 = 5.0;
 /// Lines of a chart of modules. The table has all of them.
 const LINES_MAX: usize = 6;
 
@@ -168,7 +170,7 @@ fn jobs(model: &Model) -> Vec<Chart> {
                 + purged.map_or(0.0, |purged| if purged[slot].is_nan() { 0.0 } else { purged[slot] })
         };
         let sums: Vec<f64> = (0..inactive.len()).map(sum).collect();
-        throughput.line("ended", growth(&sums, model.axis.width));
+        throughput.line("ended", growth(&sums, model.axis.width, JOBS_COUNTED_S));
     }
     let mut nodes = Chart::new("nodes", "Nodes", "Nodes that jobs may have", Scale::Count);
     for (label, name) in [
@@ -223,32 +225,36 @@ fn memory(model: &Model) -> Vec<Chart> {
     vec![memory, descriptors, disk]
 }
 
-/// How fast something grew in each slot. What became less says nothing.
-fn growth(sums: &[f64], width: f64) -> Vec<f64> {
+/// How fast something grew in each slot that is counted every so many seconds: what a count has more than the one before was
+/// gained in the time between them. What became less says nothing.
+fn growth(sums: &[f64], width: f64, counted_s: f64) -> Vec<f64> {
     let mut growth = vec![f64::NAN; sums.len()];
+    let between = (counted_s / width).ceil().max(1.0) as usize;
+    // The slot in which the last change was seen.
+    let mut changed = 0;
     for slot in 1..sums.len() {
         let gained = sums[slot] - sums[slot - 1];
-        if gained >= 0.0 {
-            growth[slot] = gained / width;
+        if gained.is_nan() {
+            changed = slot;
+        } else if gained == 0.0 {
+            growth[slot] = 0.0;
+        } else {
+            let first = (changed + 1).max((slot + 1).saturating_sub(between));
+            if gained > 0.0 {
+                growth[first..=slot].fill(gained / (width * (slot + 1 - first) as f64));
+            }
+            changed = slot;
         }
     }
     growth
 }
 
-/// The colour of each label, the same in all charts: a number from 0.
+/// The colour of each module, the same in all charts of modules: a number from 0.
 pub(super) fn colours(charts: &BTreeMap<&'static str, Vec<Chart>>) -> BTreeMap<String, usize> {
     let mut colours = BTreeMap::new();
-    for charts in ["modules", "jobs", "memory"].iter().filter_map(|section| charts.get(section)) {
-        for chart in charts {
-            // Those that are no modules begin anew in each chart.
-            if chart.id == "jobs" || chart.id == "throughput" || chart.id == "nodes" || chart.id == "disk" {
-                continue;
-            }
-            for line in &chart.lines {
-                let next = colours.len();
-                colours.entry(line.label.clone()).or_insert(next);
-            }
-        }
+    for line in charts.get("modules").into_iter().flatten().flat_map(|chart| &chart.lines) {
+        let next = colours.len();
+        colours.entry(line.label.clone()).or_insert(next);
     }
     colours
 }
@@ -274,4 +280,24 @@ pub(super) fn short(number: f64) -> Value {
     }
     let short = format!("{number:.3e}").parse().unwrap_or(number);
     if short == f64::trunc(short) && short.abs() < 1e15 { json!(short as i64) } else { json!(short) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_counted_now_and_then_grew_meanwhile() {
+        let sums = [f64::NAN, 10.0, 10.0, 10.0, 16.0, 16.0, 19.0, 0.0, 0.0, 0.0, 0.0, 0.0, 3.0];
+        let growth = growth(&sums, 1.0, 3.0);
+        assert!(growth[0].is_nan() && growth[1].is_nan() && growth[7].is_nan());
+        assert_eq!(growth[2..7], [2.0, 2.0, 2.0, 1.5, 1.5]);
+        assert_eq!(growth[8..], [0.0, 0.0, 1.0, 1.0, 1.0]);
+    }
+
+    #[test]
+    fn numbers_are_written_short_and_unknown_ones_as_null() {
+        let numbers = [0.0, 12_345.678, 0.000_123_456, f64::NAN, f64::INFINITY, 3e300].map(short);
+        assert_eq!(serde_json::to_string(&numbers).unwrap(), "[0,12350,0.0001235,null,null,3e+300]");
+    }
 }

@@ -1,6 +1,6 @@
 //! What the page's script gets.
 
-use super::charts;
+use super::charts::{self, Chart};
 use super::clock::Clock;
 use super::model::Model;
 use super::page::Charts;
@@ -8,6 +8,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
+use std::collections::BTreeMap;
 
 /// Modules that the map can show alone. Each takes a byte for each cell.
 const LAYERS_MAX: usize = 5;
@@ -25,7 +26,12 @@ pub(super) fn digest(text: &str) -> String {
 /// The page's data, as JSON that may stand in a script element.
 pub(super) fn data(model: &Model, sections: &Charts, clock: &Clock) -> String {
     let colours = charts::colours(sections);
-    let charts: Vec<Value> = sections.values().flatten().map(|chart| charts::data(chart, &colours)).collect();
+    let none = BTreeMap::new();
+    let of_section = |(section, charts): (&&str, &Vec<Chart>)| -> Vec<Value> {
+        let colours = if *section == "modules" { &colours } else { &none };
+        charts.iter().map(|chart| charts::data(chart, colours)).collect()
+    };
+    let charts: Vec<Value> = sections.iter().flat_map(of_section).collect();
     let notes: Vec<Value> = model
         .notes
         .iter()
