@@ -1,6 +1,6 @@
 //! `flux stats export`: all series once, in a format of somebody else's.
 
-use crate::instance::{Ask, By, Question, Reach};
+use crate::instance::{By, Question, Reach};
 use crate::outcome::{Ended, Failure, Outcome, print, say};
 use crate::show;
 use clap::{Args, ValueEnum};

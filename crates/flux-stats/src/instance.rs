@@ -183,8 +183,7 @@ impl Ask for Instance {
     }
 
     fn ask_text(&self, question: &Question) -> Result<String, Error> {
-        let reply = self.request(QUERY, Payload::Text(&question.text()), ROOT)?;
-        Ok(reply.text()?.to_owned())
+        Instance::ask_text(self, question)
     }
 }
 
@@ -198,6 +197,17 @@ pub(crate) struct Instance {
 impl Instance {
     pub(crate) fn client(&self) -> &Client {
         &self.client
+    }
+
+    /// The answer of rank 0, as it came.
+    pub(crate) fn ask_text(&self, question: &Question) -> Result<String, Error> {
+        let reply = self.request(QUERY, Payload::Text(&question.text()), ROOT)?;
+        Ok(reply.text()?.to_owned())
+    }
+
+    /// The answer of rank 0.
+    pub(crate) fn ask(&self, question: &Question) -> Result<Answer, Error> {
+        parsed(&self.ask_text(question)?)
     }
 
     /// The answer of stats-agg on `rank` to a request, whose failure says what to do.
