@@ -4,7 +4,7 @@ mod play;
 
 use crate::instance::By;
 use crate::outcome::{Ended, Failure, Outcome, print};
-use crate::{query, top};
+use crate::{doctor, query, top};
 use clap::Args;
 use play::Play;
 use std::os::unix::process::CommandExt;
@@ -22,13 +22,15 @@ pub(crate) struct Options {
     flux: Option<u32>,
 }
 
+/// How far back the doctor looks.
+const DOCTOR_S: f64 = 300.0;
 /// Of the picture that `top` draws.
 const TOP_WIDTH: u16 = 100;
 
 /// What is asked, in this order, and why one would.
 const QUESTIONS: [(&str, &[&str]); 4] = [
     ("Which module is busiest?", &["modules.*.work_s", "--top", "5"]),
-    ("Which waits for others inside its work?", &["modules.*.blocked_s", "--since", "30s", "--top", "3"]),
+    ("Which waits for others inside its work?", &["modules.*.blocked_s", "--since", "1m", "--top", "3"]),
     (
         "On which rank?",
         &[
@@ -65,6 +67,8 @@ fn simulated() -> Ended {
         "# All modules at once ({}); without --once it goes on\n$ flux stats top --once\n{picture}\n",
         play::MARK
     );
+    let opinion = doctor::opinion(&play, DOCTOR_S)?;
+    text += &format!("# What is wrong? ({})\n$ flux stats doctor\n{opinion}\n", play::MARK);
     play.silence(play::SILENT);
     play.go_on_until(play::END_S + 10);
     text += &asked(&play, "And when a rank falls silent?", &["modules.broker.wakeups"])?;
@@ -114,6 +118,20 @@ mod tests {
         assert_eq!(first, text());
         assert_eq!(first.matches(play::MARK).count(), QUESTIONS.len());
         insta::assert_snapshot!(first);
+    }
+
+    #[test]
+    fn what_is_wrong_in_the_play_is_what_the_doctor_finds_first() {
+        let mut play = Play::new();
+        play.go_on_until(80);
+        assert!(!doctor::opinion(&play, DOCTOR_S).unwrap().contains("kvs-watch"), "nothing was wrong yet");
+        play.go_on_until(play::END_S);
+        let opinion = doctor::opinion(&play, DOCTOR_S).unwrap();
+        assert!(opinion.starts_with("1 finding: "), "{opinion}");
+        assert!(
+            opinion.contains("module-blocked on rank 5") && opinion.contains("kvs-watch is blocked"),
+            "{opinion}"
+        );
     }
 
     #[test]

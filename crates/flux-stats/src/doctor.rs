@@ -14,7 +14,7 @@ pub(crate) use evidence::Evidence;
 pub(crate) use finding::Finding;
 pub(crate) use rules::findings;
 
-use crate::instance::{By, Instance, Question, Reach};
+use crate::instance::{Ask, By, Question, Reach};
 use crate::outcome::{Ended, Failure, Outcome, print};
 use clap::{Args, ValueEnum};
 use rules::suspicion;
@@ -81,13 +81,19 @@ fn look(options: &Options, reach: &Reach) -> Ended {
     })
 }
 
+/// What is found wrong with what plays an instance, as a person sees it.
+pub(crate) fn opinion(of: &impl Ask, seconds: f64) -> Result<String, Failure> {
+    let evidence = gather(of, seconds)?;
+    Ok(shown::text(&evidence, &findings(&evidence)))
+}
+
 /// Whether a rank that runs is not in it.
 fn is_partial(evidence: &Evidence) -> bool {
     evidence.whole().is_partial() || !evidence.unanswered().is_empty()
 }
 
 /// What an instance says of the last `seconds`: of itself, and by rank of what looks suspicious.
-pub(crate) fn gather(instance: &Instance, seconds: f64) -> Result<Evidence, Failure> {
+pub(crate) fn gather(instance: &impl Ask, seconds: f64) -> Result<Evidence, Failure> {
     let whole = instance.ask(&Question::new(evidence::PATTERNS).since(seconds))?;
     let covered: IdSet = whole.ranks.covered.parse().unwrap_or_default();
     let evidence = Evidence::new(whole, None);

@@ -14,9 +14,9 @@ use std::time::Duration;
 pub(super) const MARK: &str = "SIMULATED";
 pub(super) const LABEL: &str = "SIMULATED: eight ranks in a binary tree, played in this process in virtual time. \
 No Flux is involved, and none of these numbers was measured.\nOn rank 5 the module kvs-watch has waited in synchronous \
-calls for the last half minute.\n";
+calls for the last minute and a half.\n";
 /// How long it is played.
-pub(super) const END_S: u64 = 60;
+pub(super) const END_S: u64 = 180;
 /// The rank that falls silent in the end.
 pub(super) const SILENT: u32 = 6;
 
@@ -25,7 +25,9 @@ const SIZE: u32 = 8;
 const DEPTH: u32 = 3;
 const PERIOD: Duration = Duration::from_secs(2);
 /// Where something is wrong, and since when.
-const SICK: (&str, u32, u64) = ("kvs-watch", 5, 30);
+const SICK: (&str, u32, u64) = ("kvs-watch", 5, 90);
+/// How long one of its calls takes.
+const CALL_NS: f64 = 2e7;
 /// When it begins, in seconds since 1970.
 const BEGIN_S: u64 = 1_700_000_000;
 const SECOND_NS: u64 = 1_000_000_000;
@@ -119,12 +121,13 @@ impl Play {
             let wakeups = (wakeups * more * self.chance(rank, at as u64)).round();
             let work_ns = wakeups * work_us * 1e3 * self.chance(rank, 100 + at as u64);
             let sick = module == SICK.0 && rank == SICK.1 && self.now_s >= SICK.2;
-            let blocked_ns = if sick { 4.1e8 * self.chance(rank, 200) } else { 0.0 };
+            let blocked_ns = if sick { 3e8 * (1.5 + self.chance(rank, 200)) } else { 0.0 };
             let second_ns = SECOND_NS as f64;
             for (name, unit, value) in [
                 ("wakeups", Unit::None, wakeups),
                 ("work_s", Unit::Nanoseconds, work_ns),
                 ("blocked_s", Unit::Nanoseconds, blocked_ns),
+                ("blocked_calls", Unit::None, (blocked_ns / CALL_NS).round()),
                 ("sleep_s", Unit::Nanoseconds, second_ns - work_ns - blocked_ns),
             ] {
                 self.add(rank, &format!("modules.{module}.{name}"), unit, value);
