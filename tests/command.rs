@@ -1,6 +1,6 @@
 //! The command `flux stats`, as a person or a program meets it.
 
-use flux_testbed::{Backend, Instance, Options};
+use flux_testbed::{Backend, Instance, Options, Stage};
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Output, Stdio};
@@ -78,7 +78,7 @@ fn a_query_is_a_table_with_the_ranks_it_covers(backend: Backend) {
         || query(&instance, &["app.users"])["series"].clone(),
         |series| series.as_array().is_some_and(|series| !series.is_empty()),
     );
-    let patterns = ["modules.loadgen.{wakeups,work_s,loaded,work_per_wakeup_s}", "loadgen.pushed", "app.*"];
+    let patterns = ["modules.loadgen.{wakeups,work_s,work_per_wakeup_s}", "loadgen.pushed", "app.*"];
     let said = stats(&instance, &[&["query"][..], &patterns, &["--since", "10m"]].concat());
     assert_eq!(said.status, Some(0), "{}", said.err);
     insta::allow_duplicates! {
@@ -86,12 +86,19 @@ fn a_query_is_a_table_with_the_ranks_it_covers(backend: Backend) {
         NAME  TYPE  TOTAL  RATE  LAST  #  AVERAGE  P50  P99  MAX  ON  RANK
         app.users  set  #  -  -  -  -  -  -  -
         loadgen.pushed  counter  #  #  #  #  -  -  #  #  (HOST)
-        modules.loadgen.loaded  gauge  #  -  -  -  -  -  #  #  (HOST)
         modules.loadgen.wakeups  counter  #  #  #  #  -  -  #  #  (HOST)
         modules.loadgen.work_per_wakeup_s  timer  #  #  #  #  #  #  #  -
         modules.loadgen.work_s  counter  #  #  #  #  -  -  #  #  (HOST)
         ");
         insta::assert_snapshot!(redacted(&said.err), @"ranks  0-2  of  3;  oldest  #  ago,  period  #");
+    }
+
+    let said = stats(&instance, &["query", "modules.loadgen.loaded"]);
+    insta::allow_duplicates! {
+        insta::assert_snapshot!(redacted(&said.out), @r"
+        NAME  TYPE  TOTAL  MAX  ON  RANK
+        modules.loadgen.loaded  gauge  #  #  #  (HOST)
+        ");
     }
 
     let host = stats(&instance, &["query", "modules.loadgen.wakeups", "--rank", "1", "-nqo", "{host}"]).out;
@@ -358,4 +365,95 @@ fn the_module_is_loaded_and_removed_everywhere_with_a_word_for_each_rank(backend
 fn loaded_but(instance: &Instance, dead: u32) -> Vec<u32> {
     let ranks = (0..instance.size()).filter(|&rank| rank != dead);
     ranks.filter(|&rank| instance.modules(rank).unwrap().contains(&"stats-agg".to_owned())).collect()
+}
+
+#[test]
+fn flux_help_knows_the_command_and_its_pages() {
+    let Some(Backend::Real(flux)) = tests::real() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let (share, help) = (folder.path().join("share"), folder.path().join("help.d"));
+    let files = Stage::of_this_build().unwrap().install_pages(&share, &help).unwrap();
+    for file in ["man/man1/flux-stats-query.1", "bash-completion/completions/flux-stats"] {
+        assert!(files.contains(&share.join(file)), "{files:?}");
+    }
+    let pattern = help.join("*.json");
+    let listed =
+        ended(Command::new(&flux).arg("help").env("FLUX_CMDHELP_PATTERN", pattern).output().unwrap());
+    let listed = listed.out + &listed.err;
+    assert!(listed.contains("\n   stats              statistics of a Flux instance\n"), "{listed}");
+    // `flux help stats` is `man flux-stats`, where Flux has been built with its manual.
+    let man =
+        Command::new("man").args(["-P", "cat", "-M"]).arg(share.join("man")).arg("flux-stats-query").output();
+    let Ok(page) = man else { return tests::say("skipped: the pages, there is no man here") };
+    let page = ended(page);
+    let words = page.out.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(words.contains("NAME flux-stats-query - Show series"), "{}{}", page.out, page.err);
+}
+
+#[test]
+fn without_any_flux_there_is_help_and_an_error_that_says_what_was_looked_for() {
+    let program = Stage::of_this_build().unwrap().command();
+    let alone = |words: &[&str]| {
+        let mut command = Command::new(&program);
+        command.args(words).env_clear().env("PATH", "").env("FLUX_STATS_LIBFLUX", "/nonexistent/libflux.so");
+        ended(command.output().unwrap())
+    };
+    for words in [
+        &["--help"][..],
+        &["query", "--help"],
+        &["--version"],
+        &["help", "load"],
+        &["query", "-o", "help"],
+        &["demo"],
+    ] {
+        let said = alone(words);
+        assert_eq!((said.status, said.err.as_str()), (Some(0), ""), "{words:?}");
+        assert!(!said.out.is_empty());
+    }
+    for words in [&["query"][..], &["load"], &["unload"], &["send", "a", "1"]] {
+        let said = alone(words);
+        assert_eq!(said.status, Some(1), "{words:?}");
+        assert!(
+            said.err.starts_with("flux-stats: libflux not found: looked in the running process, then for "),
+            "{}",
+            said.err
+        );
+        assert_eq!(said.err.lines().count(), 1, "{}", said.err);
+    }
+    for (words, why) in
+        [(&["quer"][..], "unrecognized subcommand 'quer'"), (&[], "Statistics of a Flux instance")]
+    {
+        let said = alone(words);
+        assert_eq!(said.status, Some(2), "{words:?}");
+        assert!(said.err.starts_with(&format!("flux-stats: {why}")), "{}", said.err);
+    }
+}
+
+#[test]
+fn a_demo_shows_real_brokers_where_there_is_a_flux_and_says_what_it_plays_where_there_is_none() {
+    let program = Stage::of_this_build().unwrap().command();
+    let alone = ended(Command::new(&program).arg("demo").env("PATH", "").output().unwrap());
+    assert!(alone.out.starts_with("SIMULATED: "), "{}", alone.out);
+    let without = ended(Command::new(&program).args(["demo", "--flux"]).env("PATH", "").output().unwrap());
+    assert_eq!(without.status, Some(1));
+    assert!(without.err.starts_with("flux-stats: running `flux start`: No such file"), "{}", without.err);
+
+    let Some(Backend::Real(flux)) = tests::real() else { return };
+    // One instance at a time on this machine, whose libflux is this Flux's.
+    let instance = Instance::start(Options { size: 1, ..Options::new(Backend::Real(flux.clone())) }).unwrap();
+    let path = format!("{}:{}", flux.parent().unwrap().display(), std::env::var("PATH").unwrap());
+    let mut demo = instance.command(0, &program);
+    let said = ended(demo.args(["demo", "--flux=2"]).env("PATH", path).output().unwrap());
+    assert_eq!(said.status, Some(0), "{}", said.err);
+    assert!(
+        said.out.contains("loaded on ranks 0-1 in ") && said.out.contains("# real brokers"),
+        "{}",
+        said.out
+    );
+    assert!(
+        said.out.contains("removed from ranks 0-1 in ") && !said.out.contains("SIMULATED"),
+        "{}",
+        said.out
+    );
+    instance.stop().unwrap();
 }

@@ -1,6 +1,8 @@
 //! What the end-to-end suites share: facts that hold on every backend, and what is read out of an answer.
 #![forbid(unsafe_code)]
 
+pub mod browser;
+
 use flux_testbed::{Backend, Instance};
 use serde_json::{Value, json};
 use std::io::Write;

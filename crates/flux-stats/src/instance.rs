@@ -129,8 +129,39 @@ impl Question {
         self
     }
 
+    /// Of these ranks, an idset; with [`By::Rank`].
+    pub(crate) fn ranks(mut self, ranks: &str) -> Self {
+        self.ranks = Some(ranks.to_owned());
+        self
+    }
+
     fn text(&self) -> String {
         serde_json::to_string(self).unwrap_or_default()
+    }
+}
+
+/// Who answers questions: an instance, or what plays one.
+pub(crate) trait Ask {
+    /// The number of brokers.
+    fn size(&self) -> Result<u32, Error>;
+
+    /// The answer of rank 0, as it came.
+    fn ask_text(&self, question: &Question) -> Result<String, Error>;
+
+    /// The answer of rank 0.
+    fn ask(&self, question: &Question) -> Result<Answer, Error> {
+        parsed(&self.ask_text(question)?)
+    }
+}
+
+impl Ask for Instance {
+    fn size(&self) -> Result<u32, Error> {
+        Ok(self.client.size()?)
+    }
+
+    fn ask_text(&self, question: &Question) -> Result<String, Error> {
+        let reply = self.request("stats-agg.query", Payload::Text(&question.text()), ROOT)?;
+        Ok(reply.text()?.to_owned())
     }
 }
 
@@ -146,21 +177,10 @@ impl Instance {
         &self.client
     }
 
-    /// The answer of rank 0, as it came.
-    pub(crate) fn ask_text(&self, question: &Question) -> Result<String, Error> {
-        let reply = self.request("stats-agg.query", Payload::Text(&question.text()), ROOT)?;
-        Ok(reply.text()?.to_owned())
-    }
-
     /// The answer of stats-agg on `rank` to a request, whose failure says what to do.
     pub(crate) fn request(&self, topic: &str, payload: Payload<'_>, rank: u32) -> Result<Reply, Error> {
         let sent = self.client.rpc(topic, payload, Node::Rank(rank))?;
         sent.wait(TIMEOUT).map_err(|error| self.refused(error, rank))
-    }
-
-    /// The answer of rank 0.
-    pub(crate) fn ask(&self, question: &Question) -> Result<Answer, Error> {
-        parsed(&self.ask_text(question)?)
     }
 
     /// An answer for each period to come, the first at once.

@@ -176,6 +176,39 @@ impl Stage {
         Ok(files)
     }
 
+    /// Installs what `flux-stats generate` makes: man pages, completions below `share` (`PREFIX/share`), and the entry of
+    /// `flux help` in `help`; the files written.
+    pub fn install_pages(&self, share: &Path, help: &Path) -> Result<Vec<PathBuf>> {
+        let made = tempfile::tempdir().map_err(Error::io("making a folder"))?;
+        let mut generate = Command::new(self.command());
+        generate.arg("generate").arg(made.path());
+        let output = generate.output().map_err(Error::io("running flux-stats"))?;
+        if !output.status.success() {
+            let said = String::from_utf8_lossy(&output.stderr).into_owned();
+            return Err(Error::Command { command: format!("{generate:?}"), said });
+        }
+        let mut files = Vec::new();
+        for (from, to) in [
+            ("man1", share.join("man/man1")),
+            ("bash", share.join("bash-completion/completions")),
+            ("zsh", share.join("zsh/site-functions")),
+            ("fish", share.join("fish/vendor_completions.d")),
+            ("help.d", help.to_owned()),
+        ] {
+            let doing = |folder: &Path| Error::io(format!("installing into {}", folder.display()));
+            fs::create_dir_all(&to).map_err(doing(&to))?;
+            let from = made.path().join(from);
+            for entry in fs::read_dir(&from).map_err(doing(&to))? {
+                let entry = entry.map_err(doing(&to))?;
+                let file = to.join(entry.file_name());
+                place(&entry.path(), &file)?;
+                files.push(file);
+            }
+        }
+        files.sort();
+        Ok(files)
+    }
+
     fn install_library(&self, from: &Path, folder: &Path) -> Result<Vec<PathBuf>> {
         let (library, link) = (folder.join(LIBRARY), folder.join(LIBRARY_LINK));
         place(from, &library)?;

@@ -1,0 +1,205 @@
+//! `flux-stats generate DIR`, for whoever installs or packages: man pages, completions and the entry of `flux help`, all
+//! from what the command line is made of.
+
+use crate::outcome::{Ended, Outcome};
+use clap::{Command, Parser};
+use clap_complete::Shell;
+use clap_mangen::Man;
+use serde_json::json;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Its name on the command line; it is in no help.
+pub(crate) const NAME: &str = "generate";
+/// What the files are about.
+const COMMAND: &str = "flux-stats";
+
+/// Write man pages, shell completions and the entry of `flux help` below a folder
+///
+/// DIR/man1/*.1, DIR/bash/flux-stats, DIR/zsh/_flux-stats, DIR/fish/flux-stats.fish, DIR/help.d/stats.json
+#[derive(Parser)]
+#[command(name = "flux-stats generate")]
+struct Options {
+    /// The folder, which is made where there is none
+    dir: PathBuf,
+}
+
+/// `words` are what follows the name.
+pub(crate) fn run(words: impl Iterator<Item = std::ffi::OsString>, command: Command) -> Ended {
+    let options = Options::try_parse_from(std::iter::once(NAME.into()).chain(words))
+        .map_err(crate::outcome::Failure::usage)?;
+    for (path, text) in files(command)? {
+        write(&options.dir.join(path), &text)?;
+    }
+    Ok(Outcome::Done)
+}
+
+#[derive(Debug, thiserror::Error)]
+#[error("writing {}: {why}", path.display())]
+struct Unwritten {
+    path: PathBuf,
+    why: std::io::Error,
+}
+
+fn write(path: &Path, text: &[u8]) -> Result<(), Unwritten> {
+    let unwritten = |why| Unwritten { path: path.to_owned(), why };
+    path.parent().map_or(Ok(()), fs::create_dir_all).map_err(unwritten)?;
+    fs::write(path, text).map_err(unwritten)
+}
+
+type File = (PathBuf, Vec<u8>);
+
+fn files(command: Command) -> std::io::Result<Vec<File>> {
+    let mut built = command.clone().disable_help_subcommand(true);
+    built.build();
+    let mut files = Vec::new();
+    pages(&built, &mut files)?;
+    for (shell, name, ours) in [
+        (Shell::Bash, "bash/flux-stats", include_str!("generate/flux.bash")),
+        (Shell::Zsh, "zsh/_flux-stats", include_str!("generate/flux.zsh")),
+        (Shell::Fish, "fish/flux-stats.fish", include_str!("generate/flux.fish")),
+    ] {
+        // The generator for bash loses subcommands of a command with a hyphen in its name: it gets one without.
+        let called = if shell == Shell::Bash { COMMAND.replace('-', "_") } else { COMMAND.to_owned() };
+        let mut text = Vec::new();
+        clap_complete::generate(shell, &mut command.clone(), &called, &mut text);
+        let text = String::from_utf8_lossy(&text).replace(&format!(" {called}\n"), &format!(" {COMMAND}\n"));
+        let text = (text + ours).into_bytes();
+        files.push((name.into(), text));
+    }
+    let about = command.get_about().map(ToString::to_string).unwrap_or_default();
+    let help = json!([{
+        "name": "instance statistics",
+        "description": "see what an instance is doing",
+        "commands": [{ "name": "stats", "description": about.to_lowercase().replace("flux", "Flux") }],
+    }]);
+    files.push(("help.d/stats.json".into(), format!("{help:#}\n").into_bytes()));
+    Ok(files)
+}
+
+/// The page of a command, and those of its subcommands.
+fn pages(command: &Command, files: &mut Vec<File>) -> std::io::Result<()> {
+    for below in command.get_subcommands() {
+        pages(below, files)?;
+    }
+    let man = Man::new(command.clone()).manual("Flux statistics");
+    let mut text = Vec::new();
+    man.render(&mut text)?;
+    text.extend(include_bytes!("generate/common.roff"));
+    files.push((Path::new("man1").join(man.get_filename()), text));
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Arguments;
+    use clap::CommandFactory;
+    use std::process::{Command as Process, Output};
+
+    fn generated() -> tempfile::TempDir {
+        let folder = tempfile::tempdir().unwrap();
+        run([folder.path().into()].into_iter(), Arguments::command()).unwrap();
+        folder
+    }
+
+    /// `None`: this machine has no such program, which is said.
+    fn ran(program: &str, words: &[&str]) -> Option<Output> {
+        match Process::new(program).args(words).output() {
+            Ok(output) => Some(output),
+            Err(_) => {
+                eprintln!("skipped: there is no {program} here");
+                None
+            }
+        }
+    }
+
+    fn fine(program: &str, words: &[&str]) -> String {
+        let Some(output) = ran(program, words) else { return String::new() };
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success() && said.is_empty(), "{program} {words:?}: {said}");
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    }
+
+    #[test]
+    fn every_command_has_a_page_that_groff_reads_without_a_warning() {
+        let folder = generated();
+        let mut names: Vec<String> = Arguments::command()
+            .get_subcommands()
+            .map(|command| format!("-{}", command.get_name()))
+            .collect();
+        names.push(String::new());
+        for name in names {
+            let page = folder.path().join(format!("man1/flux-stats{name}.1"));
+            let text = fs::read_to_string(&page).unwrap_or_else(|_| panic!("{} is missing", page.display()));
+            for section in
+                [".SH NAME", ".SH SYNOPSIS", ".SH DESCRIPTION", ".SH \"EXIT STATUS\"", ".SH \"SEE ALSO\""]
+            {
+                assert!(text.contains(section), "{name} has no {section}");
+            }
+            let shown = fine("groff", &["-man", "-Kutf8", "-Tutf8", "-ww", page.to_str().unwrap()]);
+            assert!(shown.is_empty() || shown.contains("flux"), "{shown}");
+        }
+    }
+
+    #[test]
+    fn flux_help_has_an_entry_of_the_form_that_it_reads() {
+        let folder = generated();
+        insta::assert_snapshot!(fs::read_to_string(folder.path().join("help.d/stats.json")).unwrap(), @r#"
+        [
+          {
+            "name": "instance statistics",
+            "description": "see what an instance is doing",
+            "commands": [
+              {
+                "name": "stats",
+                "description": "statistics of a Flux instance"
+              }
+            ]
+          }
+        ]
+        "#);
+    }
+
+    #[test]
+    fn completions_are_programs_of_their_shells() {
+        let folder = generated();
+        for (shell, file) in
+            [("bash", "bash/flux-stats"), ("zsh", "zsh/_flux-stats"), ("fish", "fish/flux-stats.fish")]
+        {
+            fine(shell, &["-n", folder.path().join(file).to_str().unwrap()]);
+        }
+    }
+
+    #[test]
+    fn bash_completes_both_commands_and_leaves_others_to_flux() {
+        let file = generated();
+        let completed = |words: &[&str]| {
+            let script = "_flux_core() { COMPREPLY=(of-flux); }; complete -F _flux_core flux; . \"$0\"; \
+                          COMP_WORDS=(\"$@\"); COMP_CWORD=$(( $# - 1 )); COMP_LINE=\"$*\"; COMP_POINT=${#COMP_LINE}; \
+                          function=$(complete -p \"$1\" | sed 's/.*-F \\([^ ]*\\).*/\\1/'); \
+                          \"$function\" \"$1\" \"${COMP_WORDS[COMP_CWORD]}\" \"${COMP_WORDS[COMP_CWORD-1]}\"; \
+                          echo \"${COMPREPLY[*]}\"";
+            let path = file.path().join("bash/flux-stats");
+            let mut all = vec!["-c", script, path.to_str().unwrap()];
+            all.extend(words);
+            fine("bash", &all).trim().to_owned()
+        };
+        if ran("bash", &["-c", "true"]).is_none() {
+            return;
+        }
+        assert_eq!(completed(&["flux-stats", "que"]), "query");
+        assert_eq!(completed(&["flux", "stats", "que"]), "query");
+        assert_eq!(completed(&["flux", "stats", "query", "--by", "ra"]), "rank");
+        assert_eq!(completed(&["flux", "-v", "stats", "query", "--no-h"]), "--no-header");
+        assert_eq!(completed(&["flux", "jobs", "--no"]), "of-flux");
+    }
+
+    #[test]
+    fn a_folder_that_cannot_be_written_is_an_error() {
+        let ended = run(["/proc/nothing".into()].into_iter(), Arguments::command());
+        assert!(
+            matches!(ended, Err(crate::outcome::Failure::Failed(text)) if text.starts_with("writing /proc/nothing"))
+        );
+    }
+}
