@@ -77,11 +77,25 @@ fn overviews(reach: &Reach, interval: Option<Duration>, heard: &impl Fn(News) ->
     loop {
         let begun = Instant::now();
         let Err(error) = connected(reach, interval, heard) else { return };
-        if !heard(News::Lost(error.to_string())) {
+        if !heard(News::Lost(reason(&error))) {
             return;
         }
         again = if begun.elapsed() > AGAIN_MAX { AGAIN } else { (again * 2).min(AGAIN_MAX) };
         thread::sleep(again);
+    }
+}
+
+/// What an error means to one who looks on.
+fn reason(error: &Error) -> String {
+    // <errno.h>: what libflux says when its broker has gone, the first by no intent.
+    const ENOENT: i32 = 2;
+    const EPIPE: i32 = 32;
+    const ECONNRESET: i32 = 104;
+    match error {
+        Error::Flux(error) if [ENOENT, EPIPE, ECONNRESET].contains(&error.errnum()) => {
+            "the connection to the broker has ended".to_owned()
+        }
+        _ => error.to_string(),
     }
 }
 

@@ -6,6 +6,9 @@ use std::collections::VecDeque;
 /// Points of one line that are kept: ten minutes of two seconds.
 const POINTS_MAX: usize = 300;
 
+/// A clock that goes back by more than this was set, and nothing is known of when before was.
+const STEP_S: f64 = 10.0;
+
 /// Rates over time, the oldest first.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Past {
@@ -26,8 +29,12 @@ impl Past {
     /// A rate that holds until `time`. One of the same moment (a paused stream, two answers to one question) is not
     /// told twice.
     pub(crate) fn push(&mut self, time: f64, rate: f64) {
-        if self.points.back().is_some_and(|&(last, _)| time <= last) {
-            return;
+        if let Some(&(last, _)) = self.points.back() {
+            if last - time > STEP_S {
+                self.points.clear();
+            } else if time <= last {
+                return;
+            }
         }
         if self.points.len() == POINTS_MAX {
             self.points.pop_front();
@@ -97,6 +104,13 @@ mod tests {
         assert_eq!(past.mean(200.0, 4.0), None);
         // A picture that was frozen at 98 shows nothing of what came later.
         assert_eq!(past.recent(98.0, 100.0).count(), 2);
+    }
+
+    #[test]
+    fn a_clock_that_is_set_back_begins_anew() {
+        let mut past = Past::new(&since(&[1.0, 2.0]), 5_000.0);
+        past.push(1_000.0, 3.0);
+        assert_eq!(past.recent(1_000.0, 60.0).collect::<Vec<_>>(), [(1_000.0, 3.0)]);
     }
 
     #[test]

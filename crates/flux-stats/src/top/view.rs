@@ -15,12 +15,19 @@ use ratatui::widgets::{Clear, Widget};
 
 /// Of the body, from which height on there is room for a chart above the lines.
 const CHART_FROM: u16 = 12;
+/// Lines of a table that there are before those of the head, its titles included.
+const TABLE_MIN: u16 = 4;
 
 /// Draws everything into `area`.
 pub(crate) fn draw(model: &Model, look: Look, area: Rect, buffer: &mut Buffer) {
     let lines = model.lines();
-    let head = head::head(model, look, area.width);
-    let head_height = (head.len() as u16).min(area.height);
+    let mut head = head::head(model, look, area.width);
+    // What is on the right of the title, and what the table is about, are the last to go.
+    let room = usize::from(area.height.saturating_sub(TABLE_MIN + 1)).max(1);
+    while head.len() > room {
+        head.remove(if head.len() > 2 { head.len() - 2 } else { 1 });
+    }
+    let head_height = head.len() as u16;
     for (row, words) in (area.y..area.y + head_height).zip(&head) {
         buffer.set_line(area.x, row, words, area.width);
     }

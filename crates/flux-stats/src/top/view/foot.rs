@@ -43,14 +43,9 @@ fn keys(model: &Model, lines: &[Line], look: Look, width: u16) -> Words<'static>
         Subject::Rank(_) => key("Enter", "chart"),
         Subject::Series { .. } => {}
     }
-    if matches!(screen.subject, Subject::Modules | Subject::Ranks(_)) {
-        key("c", "chart");
-    }
     if model.path().count() > 1 {
         key("Esc", "back");
     }
-    key("/", "filter");
-    key("Space", "hold");
     let way = if screen.order.reversed { ", reversed" } else { "" };
     parts.spans(vec![
         Span::styled("< >", look.key()),
@@ -59,5 +54,13 @@ fn keys(model: &Model, lines: &[Line], look: Look, width: u16) -> Words<'static>
     if !screen.filter.is_empty() {
         parts.add(format!("only \"{}\": {}", screen.filter, lines.len()), look.warning());
     }
+    let mut key = |key: &'static str, what: &'static str| {
+        parts.spans(vec![Span::styled(key, look.key()), Span::styled(format!(" {what}"), look.faint())]);
+    };
+    key("/", "filter");
+    if matches!(screen.subject, Subject::Modules | Subject::Ranks(_)) {
+        key("c", "chart");
+    }
+    key("Space", "hold");
     parts.fit(width)
 }

@@ -151,6 +151,19 @@ fn sorted(column: Column) -> Model {
 }
 
 #[test]
+fn a_low_screen_has_lines_of_the_table_before_all_of_the_head() {
+    let low = picture(&model(), LOOK, (80, 7));
+    let lines: Vec<&str> = low.lines().collect();
+    assert!(lines[0].starts_with("flux stats top") && lines[1].starts_with("MODULES"), "{low}");
+    assert!(
+        lines[2].starts_with(" MODULE ")
+            && lines[3].starts_with("!content ")
+            && lines[6].starts_with("q quit"),
+        "{low}"
+    );
+}
+
+#[test]
 fn no_size_is_too_small() {
     for (_, model) in pictures() {
         for size in [(1, 1), (5, 3), (20, 5), (40, 8), (79, 6), (300, 3)] {
