@@ -14,7 +14,7 @@ pub(crate) use evidence::Evidence;
 pub(crate) use finding::Finding;
 pub(crate) use rules::findings;
 
-use crate::instance::{By, Instance, Question, Reach};
+use crate::instance::{Ask, By, Question, Reach};
 use crate::outcome::{Ended, Failure, Outcome, print};
 use clap::{Args, ValueEnum};
 use rules::suspicion;
@@ -87,7 +87,7 @@ fn is_partial(evidence: &Evidence) -> bool {
 }
 
 /// What an instance says of the last `seconds`: of itself, and by rank of what looks suspicious.
-pub(crate) fn gather(instance: &Instance, seconds: f64) -> Result<Evidence, Failure> {
+pub(crate) fn gather(instance: &dyn Ask, seconds: f64) -> Result<Evidence, Failure> {
     let whole = instance.ask(&Question::new(evidence::PATTERNS).since(seconds))?;
     let covered: IdSet = whole.ranks.covered.parse().unwrap_or_default();
     let evidence = Evidence::new(whole, None);
