@@ -9,7 +9,8 @@ mod collectors;
 mod throughput;
 
 /// Packages that have benchmarks.
-const PACKAGES: &[&str] = &["stats-core", "flux-metrics", "stats-probe", "stats-ingest", "stats-sim"];
+const PACKAGES: &[&str] =
+    &["stats-core", "stats-export", "flux-metrics", "stats-probe", "stats-ingest", "stats-sim"];
 
 /// What `--only` calls those that are no package's.
 const THROUGHPUT: &str = "throughput";

@@ -18,16 +18,13 @@
 //! are missing from an answer, 4 when `doctor` has findings.
 #![forbid(unsafe_code)]
 
-#[allow(dead_code, reason = "the commands to come ask more")]
 mod answer;
 mod demo;
 mod doctor;
 mod generate;
 mod hosts;
-#[allow(dead_code, reason = "the commands to come ask more")]
 mod instance;
 mod load;
-#[allow(dead_code, reason = "the commands to come end otherwise, too")]
 mod outcome;
 mod peek;
 mod query;
@@ -35,7 +32,6 @@ mod record;
 mod recording;
 mod report;
 mod send;
-#[allow(dead_code, reason = "the commands to come show more")]
 mod show;
 mod top;
 

@@ -75,7 +75,7 @@ impl Described {
     }
 
     /// The name with its placeholders filled in, in their order.
-    pub(crate) fn filled(&self, with: &[&str]) -> String {
+    pub fn filled(&self, with: &[&str]) -> String {
         let mut with = with.iter();
         let parts = self.name.split('.').map(|part| match is_placeholder(part) {
             true => with.next().copied().unwrap_or(part),

@@ -46,5 +46,5 @@ pub use choice::{BadChoice, Choice};
 pub use collector::{Collector, Described, Ranks, Row, described, is_described};
 pub use collectors::{Collectors, Failure, Question};
 pub use host::Place;
-pub use page::page;
+pub use page::{all_series, page};
 pub use sources::COLLECTORS;

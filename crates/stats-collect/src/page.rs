@@ -260,7 +260,7 @@ static BUILT_IN: &[Section] = &[
 ];
 
 /// All rows of all tables.
-pub(crate) fn all_series() -> impl Iterator<Item = &'static Described> {
+pub fn all_series() -> impl Iterator<Item = &'static Described> {
     let built_in = BUILT_IN.iter().flat_map(|section| section.series);
     let collected = COLLECTORS.iter().flat_map(|collector| collector.series);
     built_in.chain(collected).chain(aliases::described())

@@ -5,7 +5,7 @@ use crate::members::Members;
 use crate::node::Node;
 use crate::query::Query;
 use crate::series::{Key, Kind, SeriesId};
-use crate::value::{Samples, States};
+use crate::value::{Peak, Samples, States};
 
 /// What one series amounts to, in the subtree of the node that is asked.
 #[derive(Debug, Clone, PartialEq)]
@@ -16,6 +16,8 @@ pub enum Total {
         total: Amount,
         /// It has gone down before, as a counter of statsd may.
         falls: bool,
+        /// The rank that gained the most in the last period, and how much a second.
+        peak: Option<(u32, Amount)>,
     },
     /// The states of all ranks that have one.
     Gauge(States),
@@ -90,9 +92,13 @@ impl Node {
     fn amounts_to(&self, id: SeriesId) -> Option<Total> {
         Some(match id.kind() {
             Kind::Counter => {
-                let counted = [self.own.counter(id), self.below.counter(id)];
-                let total = counted.into_iter().flatten().fold(Amount::ZERO, |sum, one| sum.plus(one.total));
-                Total::Counter { total, falls: self.falls(id) }
+                let (mut total, mut peak) = (Amount::ZERO, Peak::default());
+                for counted in [self.own.counter(id), self.below.counter(id)].into_iter().flatten() {
+                    total = total.plus(counted.total);
+                    peak.merge(counted.peak);
+                }
+                let peak = peak.rank().map(|rank| (rank, peak.rate()));
+                Total::Counter { total, falls: self.falls(id), peak }
             }
             Kind::Gauge => Total::Gauge(self.state(id)?),
             Kind::Timer => {
@@ -141,7 +147,13 @@ mod tests {
     fn seen(node: &Node, count: usize) -> Vec<(String, u32, Total)> {
         let (mut walk, mut all) = (Walk::new(node, Query::default()), Vec::new());
         loop {
-            let show = |one: Reading<'_>| all.push((one.key.name().to_owned(), one.created_s, one.total));
+            let show = |one: Reading<'_>| {
+                let total = match one.total {
+                    Total::Counter { total, falls, .. } => Total::Counter { total, falls, peak: None },
+                    other => other,
+                };
+                all.push((one.key.name().to_owned(), one.created_s, total));
+            };
             if walk.go_on(node, count, show) == Walked::Whole {
                 return all;
             }
@@ -149,7 +161,7 @@ mod tests {
     }
 
     fn total(amount: i128, falls: bool) -> Total {
-        Total::Counter { total: Amount::whole(amount), falls }
+        Total::Counter { total: Amount::whole(amount), falls, peak: None }
     }
 
     #[test]

@@ -34,6 +34,27 @@ mod setting;
 mod sink;
 mod snapshot;
 
+/// Readers of what others send, for `tests/fuzz.rs` alone.
+#[doc(hidden)]
+pub mod fuzzing {
+    /// A scraper's request.
+    pub fn request(bytes: &[u8]) {
+        if let crate::scrape::request::Read::Whole(length, _) = crate::scrape::request::read(bytes) {
+            assert!(length <= bytes.len());
+        }
+    }
+
+    /// A server's answer, in two parts.
+    pub fn reply(bytes: &[u8]) {
+        let (one, other) = bytes.split_at(bytes.len() / 2);
+        let mut reply = crate::push::reply::Reply::default();
+        if reply.take(one) == Ok(None) {
+            let _ = reply.take(other);
+        }
+        let _ = reply.ended();
+    }
+}
+
 pub use counts::Counts;
 pub use exporter::{Exporter, Plan, Wanted};
 pub use setting::{BadSetting, EXPORTERS_MAX, Place, Setting, Type, settle};

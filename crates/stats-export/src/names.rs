@@ -138,7 +138,7 @@ mod tests {
     fn no_label_is_there_twice_or_takes_the_place_of_one_of_the_format() {
         let tags = [("le", "a"), ("module", "b"), ("a-b", "c"), ("a.b", "d"), ("1x", "e"), ("__x", "f")];
         let tags = tags.map(|(key, value)| (key.to_owned(), value.to_owned())).to_vec();
-        let value = Value::Counter { total: 0.0, falls: false };
+        let value = Value::Counter { total: 0.0, falls: false, peak: None };
         let name = "modules.kvs.x".to_owned();
         let point = Point { name, tags, unit: Unit::None, rank: Some(3), created_s: None, value };
         let keys: Vec<String> =

@@ -158,7 +158,8 @@ impl fmt::Display for Setting {
         let Setting { name, kind, place, period, patterns, by_rank, .. } = self;
         write!(f, "{kind}")?;
         match place {
-            Place::Listen(at) => write!(f, ",listen={at}")?,
+            Place::Listen(at) if at.is_loopback() => write!(f, ",listen={at}")?,
+            Place::Listen(at) => write!(f, ",listen={at},beyond-loopback=true")?,
             Place::Remote(to) => write!(f, ",target={to}")?,
             Place::Unix(path) => write!(f, ",target=unix:{}", path.display())?,
             Place::Http(to) => write!(f, ",target={to}")?,

@@ -103,6 +103,8 @@ pub enum Value {
         total: f64,
         /// It has gone down before.
         falls: bool,
+        /// The most that a rank gained in the last period, a second, and which rank.
+        peak: Option<(f64, u32)>,
     },
     /// The states of ranks.
     Gauge {
@@ -214,7 +216,10 @@ fn point(key: &Key, created_s: u32, total: Total) -> Point {
     };
     let shown = |amount: Amount| amount.to_f64() / parts;
     let (value, flows) = match total {
-        Total::Counter { total, falls } => (Value::Counter { total: shown(total), falls }, true),
+        Total::Counter { total, falls, peak } => {
+            let peak = peak.map(|(rank, rate)| (shown(rate), rank));
+            (Value::Counter { total: shown(total), falls, peak }, true)
+        }
         Total::Gauge(States { count, sum, min, max, .. }) => {
             let (sum, min, max) = (shown(sum), (shown(min.0), min.1), (shown(max.0), max.1));
             (Value::Gauge { ranks: count, sum, min, max }, false)
@@ -325,7 +330,12 @@ fn answered(series: &Json) -> Option<Point> {
     let name = series["name"].as_str()?;
     let number = |key: &str| series[key].as_f64();
     let value = match series["type"].as_str()? {
-        "counter" => Value::Counter { total: number("total")?, falls: false },
+        "counter" => {
+            let max = &series["max"];
+            let rank = max["rank"].as_u64().and_then(|rank| u32::try_from(rank).ok());
+            let peak = max["rate"].as_f64().zip(rank);
+            Value::Counter { total: number("total")?, falls: false, peak }
+        }
         "gauge" => {
             let end = |key: &str| {
                 let (value, rank) = (series[key]["value"].as_f64()?, series[key]["rank"].as_u64()?);

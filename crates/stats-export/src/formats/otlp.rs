@@ -130,7 +130,7 @@ fn add(metrics: &mut BTreeMap<(String, u8), Metric>, snapshot: &Snapshot, point:
             }
         }
         Value::Set { estimate } => gauge("", point.unit, *estimate),
-        Value::Counter { total, falls } => {
+        Value::Counter { total, falls, .. } => {
             let (kind, empty): (u8, fn() -> metric::Data) =
                 if *falls { (2, || sum_of(false)) } else { (1, || sum_of(true)) };
             put("", point.unit, kind, empty, &|data| {

@@ -113,6 +113,8 @@ struct Places {
     spread: Option<[usize; 3]>,
     /// The quantiles of a timer.
     quantiles: Option<usize>,
+    /// The greatest share of a rank's time, of a counter of time.
+    share: Option<usize>,
 }
 
 struct Writer<'a> {
@@ -151,11 +153,20 @@ impl Writer<'_> {
         if row.is_some_and(|row| row.alias) {
             self.prefix = "";
         }
-        let (unit, words) = (point.unit, words(without_unit(base, point.unit)));
-        let mut places = Places { value: None, spread: None, quantiles: None };
+        let (unit, mut words) = (point.unit, words(without_unit(base, point.unit)));
+        // To Prometheus a total is a counter's.
+        let counts = matches!(point.value, Value::Counter { .. });
+        if let Some(rest) = words.strip_suffix("_total").filter(|_| !counts) {
+            words = format!("{rest}_all");
+        }
+        let mut places = Places { value: None, spread: None, quantiles: None, share: None };
         match &point.value {
             Value::Counter { falls: false, .. } => {
                 places.value = self.family(&words, "", unit, Type::Counter, &help);
+                if places.value.is_some() && unit == Unit::Seconds && point.rank.is_none() {
+                    let help = format!("the greatest share of a rank's time in the last period: {help}");
+                    places.share = self.family(&words, "_max_ratio", Unit::None, Type::Gauge, &help);
+                }
             }
             Value::Counter { falls: true, .. } => {
                 places.value = self.family(&words, "_net", unit, Type::Gauge, &help);
@@ -227,7 +238,10 @@ impl Writer<'_> {
 
     fn point(&mut self, point: &Point, places: &Places, family: usize, labels: &str) {
         match &point.value {
-            Value::Counter { total, falls } => {
+            Value::Counter { total, falls, peak } => {
+                if let Some(share) = places.share {
+                    self.sample(share, "", &[labels], peak.map_or(0.0, |(rate, _)| rate));
+                }
                 self.sample(family, if *falls { "" } else { "_total" }, &[labels], *total);
                 if !falls {
                     self.created(family, labels, point);
@@ -414,7 +428,7 @@ mod tests {
             unit: Unit::None,
             rank: None,
             created_s: None,
-            value: Value::Counter { total: 1.0, falls: false },
+            value: Value::Counter { total: 1.0, falls: false, peak: None },
         };
         let gauge = |name: &str| Point {
             value: Value::Gauge { ranks: 1, sum: 2.0, min: (2.0, 0), max: (2.0, 0) },
@@ -435,14 +449,21 @@ mod tests {
             exposition.text.lines().filter(|line| line.starts_with("flux_a") || line.starts_with("flux_mod"));
         assert_eq!(
             ours.collect::<Vec<_>>(),
-            ["flux_a_b_total 1", "flux_module_wakeups_total{module=\"kvs\"} 1"]
+            [
+                "flux_a_b_total 1",
+                "flux_a_b_all 2",
+                "flux_a_b_all_max 2",
+                "flux_a_b_all_min 2",
+                "flux_a_b_all_ranks 1",
+                "flux_module_wakeups_total{module=\"kvs\"} 1"
+            ]
         );
-        assert_eq!((exposition.series, exposition.clashes), (2, 4));
+        assert_eq!((exposition.series, exposition.clashes), (3, 3));
     }
 
     #[test]
     fn a_counter_that_fell_is_a_gauge_of_another_name_so_that_no_rate_is_taken_of_it() {
-        let value = Value::Counter { total: -3.0, falls: true };
+        let value = Value::Counter { total: -3.0, falls: true, peak: None };
         let points = vec![Point {
             name: "app.credit".into(),
             tags: Vec::new(),

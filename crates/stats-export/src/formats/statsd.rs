@@ -78,7 +78,7 @@ impl Forward {
                 }
             };
             match &point.value {
-                Value::Counter { total, falls } => flow(&mut out, "", *total, *falls),
+                Value::Counter { total, falls, .. } => flow(&mut out, "", *total, *falls),
                 Value::Timer(timer) => {
                     flow(&mut out, "count", timer.count as f64, false);
                     flow(&mut out, "sum", timer.sum, false);
@@ -155,7 +155,7 @@ mod tests {
     use crate::snapshot::{Snapshot, Unit};
 
     fn counter(total: f64, created_s: u32, falls: bool) -> Snapshot {
-        let value = Value::Counter { total, falls };
+        let value = Value::Counter { total, falls, peak: None };
         let (name, tags, created_s) = ("app.x".to_owned(), Vec::new(), Some(created_s));
         let point = Point { name, tags, unit: Unit::None, rank: None, created_s, value };
         Snapshot { points: vec![point], ..Snapshot::default() }

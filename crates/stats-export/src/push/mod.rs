@@ -5,7 +5,7 @@
 //! again, which does no harm: all of it names its time. Of what waits, the oldest goes when there is too much.
 
 mod link;
-mod reply;
+pub(crate) mod reply;
 
 use crate::address::Remote;
 use crate::counts::Counts;

@@ -5,7 +5,7 @@
 
 mod connection;
 mod listener;
-mod request;
+pub(crate) mod request;
 
 use crate::counts::Counts;
 use crate::formats::prometheus::{Format, expose};
