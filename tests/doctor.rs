@@ -45,7 +45,7 @@ fn doctor(instance: &Instance) -> (Option<i32>, Value) {
 }
 
 /// What it found, but for what is true of the machine that this runs on.
-fn found(told: &Value) -> Vec<&Value> {
+fn ills(told: &Value) -> Vec<&Value> {
     let all = told["findings"].as_array().into_iter().flatten();
     all.filter(|finding| finding["name"] != "disk-low").collect()
 }
@@ -53,9 +53,9 @@ fn found(told: &Value) -> Vec<&Value> {
 /// Waits until the doctor finds it, which must then be the worst; the finding, whose query shows something.
 fn named_first(instance: &Instance, name: &str) -> Value {
     let ask = || doctor(instance);
-    let is_named = |told: &Value| found(told).iter().any(|finding| finding["name"] == name);
+    let is_named = |told: &Value| ills(told).iter().any(|finding| finding["name"] == name);
     let (status, told) = eventually(name, LIMIT, ask, |(_, told)| is_named(told));
-    let finding = found(&told)[0].clone();
+    let finding = ills(&told)[0].clone();
     assert_eq!((status, finding["name"].as_str()), (Some(4), Some(name)), "{told:#}");
     // Whoever has a shell can do as it says.
     let words = finding["query"].as_str().unwrap().strip_prefix("flux stats ").unwrap().to_owned();
@@ -71,7 +71,7 @@ fn named_first(instance: &Instance, name: &str) -> Value {
 fn hears_nothing(instance: &Instance) {
     let ask = || {
         let (status, told) = doctor(instance);
-        assert_eq!(found(&told), Vec::<&Value>::new());
+        assert_eq!(ills(&told), Vec::<&Value>::new());
         // Whether an answer has come at all is another's concern.
         let well = told["healthy"] == true;
         assert!(told.is_null() || status == Some(if well { 0 } else { 4 }), "{status:?} {told:#}");
@@ -83,7 +83,7 @@ fn hears_nothing(instance: &Instance) {
 /// Waits until nothing is found any more.
 fn well_again(instance: &Instance) {
     let ask = || doctor(instance).1;
-    eventually("well again", LIMIT, ask, |told| !told.is_null() && found(told).is_empty());
+    eventually("well again", LIMIT, ask, |told| !told.is_null() && ills(told).is_empty());
 }
 
 fn a_module_that_spins_is_named_first(backend: Backend) {
@@ -141,7 +141,7 @@ fn ranks_without_the_module_leave_a_doubt(backend: Backend) {
     instance.remove([2], "stats-agg").unwrap();
     let ask = || doctor(&instance);
     let (status, told) = eventually("a doubt", LIMIT, ask, |(_, told)| told["looked_at"]["absent"] == "2");
-    assert_eq!(found(&told), Vec::<&Value>::new());
+    assert_eq!(ills(&told), Vec::<&Value>::new());
     assert_eq!(status, Some(if told["healthy"] == true { 3 } else { 4 }));
     let said = instance.command(0, instance.program("flux-stats")).arg("doctor").output().unwrap();
     let text = String::from_utf8(said.stdout).unwrap();
@@ -254,11 +254,11 @@ fn a_lost_broker_and_a_silent_one_are_named_first() {
     instance.kill(4).unwrap();
     named_first(&instance, "ranks-missing");
     let lost = |told: &Value| {
-        let first = &found(told)[..1];
+        let first = &ills(told)[..1];
         first.iter().any(|first| first["ranks"] == "4" && first["sentence"].to_string().contains("lost"))
     };
     let ask = || doctor(&instance).1;
-    eventually("which one", LIMIT, ask, |told| !found(told).is_empty() && lost(told));
+    eventually("which one", LIMIT, ask, |told| !ills(told).is_empty() && lost(told));
     instance.remove(0..4, "stats-agg").unwrap();
     // That a broker was killed is an error for `flux start`, rightly.
     drop(instance);
