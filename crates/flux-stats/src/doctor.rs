@@ -93,7 +93,7 @@ fn is_partial(evidence: &Evidence) -> bool {
 }
 
 /// What an instance says of the last `seconds`: of itself, and by rank of what looks suspicious.
-pub(crate) fn gather(instance: &impl Ask, seconds: f64) -> Result<Evidence, Failure> {
+pub(crate) fn gather(instance: &dyn Ask, seconds: f64) -> Result<Evidence, Failure> {
     let whole = instance.ask(&Question::new(evidence::PATTERNS).since(seconds))?;
     let covered: IdSet = whole.ranks.covered.parse().unwrap_or_default();
     let evidence = Evidence::new(whole, None);

@@ -58,7 +58,9 @@ fn missing(evidence: &Evidence) -> Option<Finding> {
             ranks.extend(offline.iter());
         } else {
             let ranks = if lost < 2.0 { "rank" } else { "ranks" };
-            said.push(format!("{} {ranks} went offline, of {offline}", show::number(lost)));
+            // It may not be known yet which.
+            let of = if offline.is_empty() { String::new() } else { format!(", of {offline}") };
+            said.push(format!("{} {ranks} went offline{of}", show::number(lost)));
         }
         facts.push(fact("went offline", lost, Unit::Count));
         severity = Severity::Critical;
