@@ -53,7 +53,7 @@ fn files(command: Command) -> std::io::Result<Vec<File>> {
     let mut built = command.clone().disable_help_subcommand(true);
     built.build();
     let mut files = Vec::new();
-    pages(&built, &mut files)?;
+    pages(&built, &see_also(&built), &mut files)?;
     for (shell, name, ours) in [
         (Shell::Bash, "bash/flux-stats", include_str!("generate/flux.bash")),
         (Shell::Zsh, "zsh/_flux-stats", include_str!("generate/flux.zsh")),
@@ -77,15 +77,25 @@ fn files(command: Command) -> std::io::Result<Vec<File>> {
     Ok(files)
 }
 
-/// The page of a command, and those of its subcommands.
-fn pages(command: &Command, files: &mut Vec<File>) -> std::io::Result<()> {
+/// The section that ends every page, in roff.
+fn see_also(command: &Command) -> String {
+    let below = command.get_subcommands().map(|below| format!("{COMMAND}-{}", below.get_name()));
+    let flux = ["flux-module", "flux-uri"].map(str::to_owned);
+    let names = std::iter::once(COMMAND.to_owned()).chain(below).chain(flux);
+    let lines: Vec<String> = names.map(|name| format!(".BR {} (1)", name.replace('-', "\\-"))).collect();
+    format!(".SH \"SEE ALSO\"\n{}\n", lines.join(",\n"))
+}
+
+/// The page of a command, and those of its subcommands; `end` is the end of each.
+fn pages(command: &Command, end: &str, files: &mut Vec<File>) -> std::io::Result<()> {
     for below in command.get_subcommands() {
-        pages(below, files)?;
+        pages(below, end, files)?;
     }
     let man = Man::new(command.clone()).manual("Flux statistics");
     let mut text = Vec::new();
     man.render(&mut text)?;
     text.extend(include_bytes!("generate/common.roff"));
+    text.extend(end.bytes());
     files.push((Path::new("man1").join(man.get_filename()), text));
     Ok(())
 }

@@ -9,6 +9,8 @@ use std::time::Duration;
 
 /// How long rank 0 may take to answer: three seconds of it are for ranks that it asks itself.
 const TIMEOUT: Duration = Duration::from_secs(10);
+/// What it is asked.
+const QUERY: &str = "stats-agg.query";
 /// The rank that knows all of them.
 const ROOT: u32 = 0;
 
@@ -36,6 +38,8 @@ pub(crate) enum Error {
         TIMEOUT.as_secs()
     )]
     Silent { rank: u32 },
+    #[error("the instance's owner alone may do that{}", guests(.topic))]
+    Denied { topic: String },
     #[error("the answer of rank {rank} cannot be read: {reason}")]
     Answer { rank: u32, reason: String },
     #[error("{0}")]
@@ -44,6 +48,15 @@ pub(crate) enum Error {
 
 fn at(uri: Option<&str>) -> String {
     uri.map(|uri| format!(" (with --uri {uri})")).unwrap_or_default()
+}
+
+/// What lets others do it.
+fn guests(topic: &str) -> &'static str {
+    match topic {
+        QUERY => ": guests are answered where stats-agg has guest-query=true",
+        "stats-agg.push" => ": guests may push where stats-agg has guest-push=true",
+        _ => "",
+    }
 }
 
 impl Reach {
@@ -160,8 +173,7 @@ impl Ask for Instance {
     }
 
     fn ask_text(&self, question: &Question) -> Result<String, Error> {
-        let reply = self.request("stats-agg.query", Payload::Text(&question.text()), ROOT)?;
-        Ok(reply.text()?.to_owned())
+        Instance::ask_text(self, question)
     }
 }
 
@@ -177,10 +189,21 @@ impl Instance {
         &self.client
     }
 
+    /// The answer of rank 0, as it came.
+    pub(crate) fn ask_text(&self, question: &Question) -> Result<String, Error> {
+        let reply = self.request(QUERY, Payload::Text(&question.text()), ROOT)?;
+        Ok(reply.text()?.to_owned())
+    }
+
+    /// The answer of rank 0.
+    pub(crate) fn ask(&self, question: &Question) -> Result<Answer, Error> {
+        parsed(&self.ask_text(question)?)
+    }
+
     /// The answer of stats-agg on `rank` to a request, whose failure says what to do.
     pub(crate) fn request(&self, topic: &str, payload: Payload<'_>, rank: u32) -> Result<Reply, Error> {
         let sent = self.client.rpc(topic, payload, Node::Rank(rank))?;
-        sent.wait(TIMEOUT).map_err(|error| self.refused(error, rank))
+        sent.wait(TIMEOUT).map_err(|error| self.refused(error, topic, rank))
     }
 
     /// An answer for each period to come, the first at once.
@@ -190,16 +213,18 @@ impl Instance {
     }
 
     fn open(&self, question: &Question) -> Result<Stream<'_>, Error> {
-        Ok(self.client.stream("stats-agg.query", Payload::Text(&question.text()), Node::Rank(ROOT))?)
+        Ok(self.client.stream(QUERY, Payload::Text(&question.text()), Node::Rank(ROOT))?)
     }
 
-    fn refused(&self, error: flux::Error, rank: u32) -> Error {
+    fn refused(&self, error: flux::Error, topic: &str, rank: u32) -> Error {
         // <errno.h>; what flux(3) functions and RFC 6 return.
+        const EPERM: i32 = 1;
         const EINVAL: i32 = 22;
         const ENOSYS: i32 = 38;
         const ETIMEDOUT: i32 = 110;
         match error.errnum() {
             ENOSYS => Error::Absent { rank, uri: self.uri.clone() },
+            EPERM => Error::Denied { topic: topic.to_owned() },
             EINVAL => Error::Question(error.to_string()),
             ETIMEDOUT => Error::Silent { rank },
             _ => Error::Flux(error),
@@ -231,7 +256,7 @@ impl Watch<'_> {
                 Ok(None)
             }
             Err(error) if error.errnum() == ETIMEDOUT => Ok(None),
-            Err(error) => Err(self.instance.refused(error, ROOT)),
+            Err(error) => Err(self.instance.refused(error, QUERY, ROOT)),
         }
     }
 

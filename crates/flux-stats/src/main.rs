@@ -4,6 +4,7 @@
 //!
 //! ```sh
 //! flux stats query 'modules.*.work_s' --top 10   # series of the whole instance
+//! flux stats doctor            # what is wrong, where, and what shows it
 //! flux stats demo              # what it shows, without any Flux
 //! flux stats load              # the module on every rank
 //! flux stats peek              # what every module of this node's brokers does now, though a broker hangs
@@ -17,15 +18,13 @@
 //! are missing from an answer, 4 when `doctor` has findings.
 #![forbid(unsafe_code)]
 
-#[allow(dead_code, reason = "the commands to come ask more")]
 mod answer;
 mod demo;
+mod doctor;
 mod generate;
 mod hosts;
-#[allow(dead_code, reason = "the commands to come ask more")]
 mod instance;
 mod load;
-#[allow(dead_code, reason = "the commands to come end otherwise, too")]
 mod outcome;
 mod peek;
 mod query;
@@ -33,7 +32,6 @@ mod record;
 mod recording;
 mod report;
 mod send;
-#[allow(dead_code, reason = "the commands to come show more")]
 mod show;
 mod top;
 
@@ -57,6 +55,7 @@ struct Arguments {
 #[derive(Subcommand)]
 enum Command {
     Demo(demo::Options),
+    Doctor(doctor::Options),
     Load(load::LoadOptions),
     Peek(peek::Options),
     Query(query::Options),
@@ -93,6 +92,7 @@ fn main() -> ExitCode {
 fn run(Arguments { reach, command }: &Arguments) -> Ended {
     match command {
         Command::Demo(options) => demo::run(options),
+        Command::Doctor(options) => doctor::run(options, reach),
         Command::Load(options) => load::load(options, reach),
         Command::Peek(options) => peek::run(options, reach),
         Command::Query(options) => query::run(options, reach),

@@ -2,7 +2,7 @@
 
 use super::subject::{Subject, Wanted, overview, overview_past};
 use crate::answer::Answer;
-use crate::instance::{Ask, Error, Instance, Reach};
+use crate::instance::{Error, Instance, Reach};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread;
 use std::time::{Duration, Instant};
