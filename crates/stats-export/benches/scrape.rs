@@ -61,12 +61,12 @@ fn gather(node: &Node) -> (Raw, Duration, Duration) {
             if walk.go_on(node, STEP, |reading| raw.push(reading)) == Walked::Whole {
                 break true;
             }
-            if (now() - begun) > SLICE {
+            if now() - begun > SLICE {
                 break false;
             }
         };
-        longest = longest.max((now() - begun));
-        all += (now() - begun);
+        longest = longest.max(now() - begun);
+        all += now() - begun;
         if whole {
             return (raw, longest, all);
         }
