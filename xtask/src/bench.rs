@@ -6,6 +6,7 @@ use clap::Args;
 use flux_testbed::{Backend, Instance, Options as InstanceOptions, Profile, Stage};
 
 mod collectors;
+mod exporters;
 mod throughput;
 
 /// Packages that have benchmarks.
@@ -16,7 +17,8 @@ const PACKAGES: &[&str] =
 const THROUGHPUT: &str = "throughput";
 const FLAT: &str = "flat";
 const COLLECTORS: &str = "collectors";
-const INSTANCES: [&str; 3] = [THROUGHPUT, FLAT, COLLECTORS];
+const EXPORTERS: &str = "exporters";
+const INSTANCES: [&str; 4] = [THROUGHPUT, FLAT, COLLECTORS, EXPORTERS];
 
 /// Ranks of a flat instance.
 const FLAT_RANKS: u32 = 11_000;
@@ -31,7 +33,10 @@ pub(crate) struct Options {
     /// Jobs in each run
     #[arg(long, default_value_t = 2000)]
     jobs: u32,
-    /// This package's alone, `throughput`, `flat` or `collectors`
+    /// Modules as they are built quickly, for a first look (exporters alone)
+    #[arg(long)]
+    debug: bool,
+    /// This package's alone, `throughput`, `flat`, `collectors` or `exporters`
     #[arg(long)]
     only: Option<String>,
 }
@@ -51,7 +56,9 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         return Ok(());
     }
     let Some(backend) = Backend::real()? else {
-        println!("skipped: job throughput, the flat root and the collectors' cost, no flux on this machine");
+        println!(
+            "skipped: job throughput, the flat root, the collectors' cost and the exporters', no flux on this machine"
+        );
         return Ok(());
     };
     if wanted(FLAT) {
@@ -61,7 +68,10 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         collectors::cost(backend.clone())?;
     }
     if wanted(THROUGHPUT) {
-        throughput::throughput(backend, options)?;
+        throughput::throughput(backend.clone(), options)?;
+    }
+    if wanted(EXPORTERS) {
+        exporters::exporters(backend, options)?;
     }
     Ok(())
 }

@@ -149,6 +149,11 @@ impl Key {
         &self.tags
     }
 
+    /// Its name and tags, for who needs nothing else of it any more.
+    pub fn into_name_and_tags(self) -> (String, Vec<(String, String)>) {
+        (self.name, self.tags)
+    }
+
     /// The kind.
     pub fn kind(&self) -> Kind {
         self.kind

@@ -11,18 +11,43 @@ use std::time::Instant;
 /// As in flux-core's own throughput test no job is really executed: then the brokers are what limits it, and not the
 /// starting of processes.
 pub(super) fn throughput(backend: Backend, options: &Options) -> Result<()> {
-    let Backend::Real(flux) = &backend else { return Ok(()) };
-    let flux = flux.to_string_lossy().into_owned();
+    let Backend::Real(_) = &backend else { return Ok(()) };
     let options_of = InstanceOptions { size: 4, profile: Profile::Release, ..InstanceOptions::new(backend) };
     let instance = Instance::start(options_of)?;
+    compare(&instance, options, |with, run| {
+        match run {
+            _ if !with => {}
+            Run::Begins => instance.load(0..4, "stats-agg", &[])?,
+            Run::Ends => instance.remove(0..4, "stats-agg")?,
+        }
+        Ok(())
+    })?;
+    instance.stop()?;
+    Ok(())
+}
+
+/// When something is to be done.
+pub(super) enum Run {
+    Begins,
+    Ends,
+}
+
+/// Runs in pairs, of which one is with what `around` does when it is told `true`.
+pub(super) fn compare(
+    instance: &Instance,
+    options: &Options,
+    mut around: impl FnMut(bool, Run) -> Result<()>,
+) -> Result<()> {
+    let Backend::Real(flux) = instance.backend() else { return Ok(()) };
+    let flux = flux.to_string_lossy().into_owned();
     let jobs = f64::from(options.jobs);
     // Jobs a second, and seconds of CPU a job.
     let run = || -> Result<[f64; 2]> {
-        let (start, before) = (Instant::now(), broker_cpu_s(&instance)?);
+        let (start, before) = (Instant::now(), broker_cpu_s(instance)?);
         let (copies, executed) =
             (format!("--cc=1-{}", options.jobs), "--setattr=system.exec.test.run_duration=0.001s");
         instance.run(0, &flux, &["submit", "--quiet", "--wait", &copies, executed, "true"])?;
-        Ok([jobs / start.elapsed().as_secs_f64(), (broker_cpu_s(&instance)? - before) / jobs])
+        Ok([jobs / start.elapsed().as_secs_f64(), (broker_cpu_s(instance)? - before) / jobs])
     };
     run()?;
     let mut ratios = [Vec::new(), Vec::new()];
@@ -32,13 +57,9 @@ pub(super) fn throughput(backend: Backend, options: &Options) -> Result<()> {
         for with in [pair % 2 == 0, pair % 2 == 1] {
             // Brokers slow down with the jobs that they remember.
             instance.forget_jobs()?;
-            if with {
-                instance.load(0..4, "stats-agg", &[])?;
-            }
+            around(with, Run::Begins)?;
             runs[usize::from(with)] = run()?;
-            if with {
-                instance.remove(0..4, "stats-agg")?;
-            }
+            around(with, Run::Ends)?;
         }
         let [without, with] = runs;
         println!(
@@ -55,12 +76,9 @@ pub(super) fn throughput(backend: Backend, options: &Options) -> Result<()> {
     let [rates, cpu] = ratios;
     let (pairs, jobs) = (rates.len(), options.jobs);
     let rate = median(rates)?;
-    println!(
-        "job throughput with the module / without: {rate} of {pairs} pairs of {jobs} jobs; target >= 0.99"
-    );
+    println!("job throughput with / without: {rate} of {pairs} pairs of {jobs} jobs; target >= 0.99");
     let cpu = median(cpu)?;
-    println!("CPU of the brokers for a job, with the module / without: {cpu}");
-    instance.stop()?;
+    println!("CPU of the brokers for a job, with / without: {cpu}");
     Ok(())
 }
 

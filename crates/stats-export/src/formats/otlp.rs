@@ -88,7 +88,6 @@ fn add(metrics: &mut BTreeMap<(String, u8), Metric>, snapshot: &Snapshot, point:
     let base = split(&point.name).base;
     super::prefixed(&mut name, prefix, without_unit(&base, point.unit));
     let row = described(&point.name);
-    let description = row.map_or(String::new(), |row| row.described.about.to_owned());
     let mut put = |ending: &str,
                    unit: Unit,
                    kind: u8,
@@ -97,7 +96,7 @@ fn add(metrics: &mut BTreeMap<(String, u8), Metric>, snapshot: &Snapshot, point:
         let name = format!("{name}{ending}");
         let metric = metrics.entry((name.clone(), kind)).or_insert_with(|| Metric {
             name,
-            description: description.clone(),
+            description: row.map_or(String::new(), |row| row.described.about.to_owned()),
             // As the Unified Code for Units of Measure writes them.
             unit: match unit {
                 Unit::None => "1",

@@ -6,9 +6,10 @@
 use super::number;
 use crate::names::{joined, labels, split, without_unit, words};
 use crate::snapshot::{Coverage, Point, QUANTILES, Snapshot, Timer, Unit, Value, View};
+use rustc_hash::{FxHashMap, FxHashSet};
 use stats_collect::described;
 use stats_core::is_reserved;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::fmt::Write;
 
 /// The two forms of it.
@@ -265,8 +266,11 @@ impl Writer<'_> {
         if let Some(buckets) = &timer.buckets
             && let Some(family) = places.value
         {
+            let mut le = String::new();
             for (bound, count) in buckets {
-                self.sample(family, "_bucket", &[labels, &format!("le=\"{bound:?}\"")], *count as f64);
+                le.clear();
+                let _ = write!(le, "le=\"{bound:?}\"");
+                self.sample(family, "_bucket", &[labels, &le], *count as f64);
             }
             self.sample(family, "_bucket", &[labels, "le=\"+Inf\""], timer.count as f64);
             self.totals(family, point, timer, labels);
@@ -335,7 +339,9 @@ const OWN_LABELS: [&str; 2] = ["le", "quantile"];
 pub fn expose(view: &View<'_>, prefix: &str, format: Format) -> Exposition {
     let mut writer = Writer { prefix, format, families: Vec::new(), taken: HashSet::new() };
     writer.about_the_instance(view.snapshot);
-    let (mut places, mut there) = (HashMap::new(), HashSet::new());
+    // Names and labels are of who may push anyway: nobody from outside chooses them to make these slow.
+    let (mut places, mut there) = (FxHashMap::default(), FxHashSet::default());
+    let mut text = String::new();
     let (mut series, mut clashes) = (0, 0);
     // The service's own go first: nobody takes their names.
     let (own, others): (Vec<&Point>, Vec<&Point>) =
@@ -347,7 +353,7 @@ pub fn expose(view: &View<'_>, prefix: &str, format: Format) -> Exposition {
         let kind = (std::mem::discriminant(&point.value), falls, point.unit, point.rank.is_some(), own);
         let known = places.entry((base, kind));
         let places = known.or_insert_with_key(|(base, _)| writer.places(point, base));
-        let mut text = String::new();
+        text.clear();
         for (key, value) in labels(point, &OWN_LABELS) {
             label(&mut text, &key, &value);
         }
@@ -398,6 +404,10 @@ fn label(text: &mut String, key: &str, value: &str) {
 }
 
 fn escape(text: &mut String, value: &str, quotes: bool) {
+    let special = |byte: u8| matches!(byte, b'\\' | b'\n') || (quotes && byte == b'"');
+    if !value.bytes().any(special) {
+        return text.push_str(value);
+    }
     for char in value.chars() {
         match char {
             '\\' => text.push_str("\\\\"),
