@@ -26,12 +26,12 @@ impl Recorded {
     }
 
     fn model(&self, since: Option<u64>) -> Model {
-        from_file::model(&self.path, since.map(Duration::from_secs)).unwrap()
+        from_file::model(&self.path, since.map(Duration::from_secs), &Clock::utc()).unwrap().0
     }
 
     fn page(&self) -> String {
-        let model = self.model(None);
-        page::page(&model, None, &Clock::utc(), START)
+        let (model, findings) = from_file::model(&self.path, None, &Clock::utc()).unwrap();
+        page::page(&model, &findings, &Clock::utc(), START)
     }
 }
 
@@ -318,7 +318,7 @@ fn times_are_in_the_zone_of_the_reader() {
 #[test]
 fn a_file_without_answers_makes_no_page() {
     let recorded = Recorded::new();
-    let error = from_file::model(&recorded.path, None).err().unwrap().to_string();
+    let error = from_file::model(&recorded.path, None, &Clock::utc()).err().unwrap().to_string();
     assert!(error.ends_with("some.rec has no answers"), "{error}");
     let mut recorded = eventful();
     drop(std::mem::replace(
@@ -332,6 +332,6 @@ fn a_file_without_answers_makes_no_page() {
         }
     }
     std::fs::write(&recorded.path, bytes).unwrap();
-    let error = from_file::model(&recorded.path, None).err().unwrap().to_string();
+    let error = from_file::model(&recorded.path, None, &Clock::utc()).err().unwrap().to_string();
     assert!(error.contains("has no answers"), "{error}");
 }
