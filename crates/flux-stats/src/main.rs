@@ -4,6 +4,7 @@
 //!
 //! ```sh
 //! flux stats query 'modules.*.work_s' --top 10   # series of the whole instance
+//! flux stats doctor            # what is wrong, where, and what shows it
 //! flux stats load              # the module on every rank
 //! flux stats peek              # what every module of this node's brokers does now, though a broker hangs
 //! flux stats send NAME VALUE   # a metric from a shell
@@ -17,6 +18,7 @@
 
 #[allow(dead_code, reason = "the commands to come ask more")]
 mod answer;
+mod doctor;
 mod generate;
 mod hosts;
 #[allow(dead_code, reason = "the commands to come ask more")]
@@ -52,6 +54,7 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
+    Doctor(doctor::Options),
     Load(load::LoadOptions),
     Peek(peek::Options),
     Query(query::Options),
@@ -86,6 +89,7 @@ fn main() -> ExitCode {
 
 fn run(Arguments { reach, command }: &Arguments) -> Ended {
     match command {
+        Command::Doctor(options) => doctor::run(options, reach),
         Command::Load(options) => load::load(options, reach),
         Command::Peek(options) => peek::run(options, reach),
         Command::Query(options) => query::run(options, reach),

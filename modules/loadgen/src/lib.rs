@@ -9,6 +9,7 @@
 //! | `holder=` | the service that answers that RPC: this module, loaded a second time under that name | `holder` |
 //! | `push=` | in each wakeup, add so much to the counter `loadgen.pushed`, and record a sample in `loadgen.beat_s` | 0 |
 //! | `fds=` | so many descriptors held open, until the module ends | 0 |
+//! | `leak=` | in each wakeup, so many bytes of memory that are never freed | 0 |
 //! | `spin=` | once, in a wakeup right after the load, work for so long (FSD) | 0 |
 //!
 //! `NAME.stats-get` says what it did, by its own clock: `{"wakeups":…,"busy_s":…,"spun_s":…,"calls":…,"blocked_s":…,
@@ -16,8 +17,8 @@
 //! spent asleep and `queued_s` waiting for a processor (before it slept or after: nobody inside can tell); `cpu_s` is
 //! all of its thread's time on a processor, `age_s` the time since its load. `NAME.turns` says how long each wakeup
 //! worked, at least and at most (whether what was queued is work is as uncertain), each in ascending order:
-//! `{"least_s":[…],"most_s":[…]}`. `NAME.hold {"seconds":s}` is answered after that time. `NAME.panic` panics in its
-//! handler. `NAME.stop` ends its wakeups, delivers what it pushed, and answers as `stats-get` does (an error: not
+//! `{"least_s":[…],"most_s":[…]}`. `NAME.hold {"seconds":s}` is answered after that time. `NAME.work {"seconds":s}` works
+//! for that time and answers. `NAME.panic` panics in its handler. `NAME.stop` ends its wakeups, delivers what it pushed, and answers as `stats-get` does (an error: not
 //! delivered yet).
 //!
 //! ```sh
@@ -47,6 +48,8 @@ const TURNS_MAX: usize = 10_000;
 const SCHEDSTAT: &str = "/proc/thread-self/schedstat";
 /// Descriptors that are held at most.
 const FDS_MAX: u32 = 10_000;
+/// The most that is leaked in a wakeup.
+const LEAK_MAX: u32 = 64 << 20;
 /// What the holder may add to `block` before the wait is given up.
 const HOLDER_SLACK: Duration = Duration::from_secs(5);
 
@@ -60,14 +63,24 @@ struct Plan {
     spin: Duration,
     push: u32,
     fds: u32,
+    leak: u32,
 }
 
 impl Plan {
     fn parse(arguments: &[String]) -> Result<Self, Error> {
         let zero = Duration::ZERO;
         let holder = "holder".into();
-        let mut plan =
-            Plan { interval: None, busy: zero, block: zero, every: 1, holder, spin: zero, push: 0, fds: 0 };
+        let mut plan = Plan {
+            interval: None,
+            busy: zero,
+            block: zero,
+            every: 1,
+            holder,
+            spin: zero,
+            push: 0,
+            fds: 0,
+            leak: 0,
+        };
         for argument in arguments {
             let (key, value) = argument.split_once('=').unwrap_or((argument, ""));
             match key {
@@ -78,10 +91,10 @@ impl Plan {
                 "spin" => plan.spin = parse_duration(key, value)?,
                 "push" => plan.push = count(key, value, u32::MAX)?,
                 "every" => plan.every = count(key, value, u32::MAX)?.max(1).into(),
+                "leak" => plan.leak = count(key, value, LEAK_MAX)?,
                 "fds" => plan.fds = count(key, value, FDS_MAX)?,
                 _ => {
-                    let allowed =
-                        "rate=N, busy=TIME, block=TIME, every=N, holder=SERVICE, spin=TIME, push=N, fds=N";
+                    let allowed = "rate=N, busy=TIME, block=TIME, every=N, holder=SERVICE, spin=TIME, push=N, fds=N, leak=BYTES";
                     return Err(Error::invalid(format!("{argument}: unknown argument; allowed: {allowed}")));
                 }
             }
@@ -101,6 +114,15 @@ fn interval(value: &str) -> Result<Option<Duration>, Error> {
 fn count(key: &str, value: &str, max: u32) -> Result<u32, Error> {
     let number = value.parse().ok().filter(|number| *number <= max);
     number.ok_or_else(|| Error::invalid(format!("{key}={value}: expected a whole number, 0 to {max}")))
+}
+
+/// The time that a request asks for.
+fn seconds(method: &str, payload: &serde_json::Value) -> Result<Duration, Error> {
+    let seconds = payload["seconds"].as_f64().filter(|s| (0.0..=HOLD_MAX.as_secs_f64()).contains(s));
+    seconds.map(Duration::from_secs_f64).ok_or_else(|| {
+        let max = HOLD_MAX.as_secs();
+        Error::invalid(format!("{method}: expected {{\"seconds\": 0 to {max}}}, got {payload}"))
+    })
 }
 
 #[derive(Default)]
@@ -145,6 +167,7 @@ struct Loadgen {
     done: Done,
     pushes: Option<Pushes>,
     _files: Vec<File>,
+    leaked: Vec<Vec<u8>>,
     beat: Option<Watcher>,
     _spin: Option<Watcher>,
     /// Requests being held, by number, with the timer that will answer each.
@@ -184,6 +207,10 @@ impl Loadgen {
             pushes.pushed.add(self.plan.push.into());
             self.done.pushed += u64::from(self.plan.push);
         }
+        if self.plan.leak > 0 {
+            // Not zeros, which the kernel would not give pages for.
+            self.leaked.push(vec![1; self.plan.leak as usize]);
+        }
         let mut worked = if self.plan.busy.is_zero() { Duration::ZERO } else { work(self.plan.busy) };
         self.done.busy += worked;
         let mut uncertain = Duration::ZERO;
@@ -221,18 +248,16 @@ impl Loadgen {
         scope.rpc(&topic, Payload::Json(&payload), Node::Any)?.wait(self.plan.block + HOLDER_SLACK).map(drop)
     }
 
+    fn work(&mut self, _: &Scope<Self>, request: &Request<'_>) -> Result<Answer, Error> {
+        self.done.busy += work(seconds("work", &request.json()?)?);
+        Ok(Answer::Empty)
+    }
+
     fn hold(&mut self, scope: &Scope<Self>, request: &Request<'_>) -> Result<Answer, Error> {
-        let payload = request.json()?;
-        let seconds = payload["seconds"].as_f64().filter(|s| (0.0..=HOLD_MAX.as_secs_f64()).contains(s));
-        let seconds = seconds.ok_or_else(|| {
-            Error::invalid(format!(
-                "hold: expected {{\"seconds\": 0 to {}}}, got {payload}",
-                HOLD_MAX.as_secs()
-            ))
-        })?;
+        let time = seconds("hold", &request.json()?)?;
         let number = self.holds;
         self.holds += 1;
-        let timer = scope.timer(Duration::from_secs_f64(seconds), Duration::ZERO, move |loadgen, _| {
+        let timer = scope.timer(time, Duration::ZERO, move |loadgen, _| {
             if let Some((request, _timer)) = loadgen.held.remove(&number) {
                 request.respond(Ok(Answer::Empty));
             }
@@ -297,12 +322,24 @@ impl Module for Loadgen {
             Error::new(errnum, format!("fds={}: opening /dev/null: {error}", plan.fds))
         })?;
         let (loaded, done, held) = (Instant::now(), Done::default(), HashMap::new());
-        Ok(Loadgen { plan, loaded, done, pushes, _files: files, beat, _spin: spin, held, holds: 0 })
+        Ok(Loadgen {
+            plan,
+            loaded,
+            done,
+            pushes,
+            _files: files,
+            leaked: Vec::new(),
+            beat,
+            _spin: spin,
+            held,
+            holds: 0,
+        })
     }
 
     fn methods() -> Vec<Method<Self>> {
         vec![
             Method::request("hold", Self::hold),
+            Method::request("work", Self::work),
             Method::request("stats-get", Self::stats_get),
             Method::request("stop", Self::stop),
             Method::request("turns", Self::turns),
@@ -323,13 +360,31 @@ mod tests {
 
     #[test]
     fn a_plan_is_what_its_arguments_say() {
-        let words =
-            ["rate=100", "busy=2ms", "block=1ms", "every=5", "holder=h2", "spin=3s", "push=7", "fds=9"];
+        let words = [
+            "rate=100",
+            "busy=2ms",
+            "block=1ms",
+            "every=5",
+            "holder=h2",
+            "spin=3s",
+            "push=7",
+            "fds=9",
+            "leak=3",
+        ];
         let plan = parse(&words).unwrap();
         let ms = Duration::from_millis;
         let (interval, holder) = (Some(ms(10)), "h2".into());
-        let wanted =
-            Plan { interval, busy: ms(2), block: ms(1), every: 5, holder, spin: ms(3000), push: 7, fds: 9 };
+        let wanted = Plan {
+            interval,
+            busy: ms(2),
+            block: ms(1),
+            every: 5,
+            holder,
+            spin: ms(3000),
+            push: 7,
+            fds: 9,
+            leak: 3,
+        };
         assert_eq!(plan, wanted);
     }
 

@@ -103,11 +103,11 @@ fn read(answer: &Value, _: &Place, readings: &mut Readings) {
 
 pub(crate) const BACKLOG: Collector = Collector {
     name: "backlog",
-    about: "What waits in job-ingest's workers, and how many jobs job-manager holds",
+    about: "What waits in job-ingest's workers and for the scheduler, and how many jobs job-manager holds",
     ranks: Ranks::Root,
     default: true,
     period: Duration::from_secs(5),
-    source: "`job-ingest.stats-get`, `job-manager.stats-get`",
+    source: "`job-ingest.stats-get`, `job-manager.stats-get`, `job-manager.alloc-query`",
     cost: "one request each; job-manager lists what is in housekeeping for it",
     series: &[
         Described::gauge(
@@ -132,10 +132,20 @@ pub(crate) const BACKLOG: Collector = Collector {
             "jobs that are over and are kept: some 32 KiB of the broker's memory each",
         ),
         job("modules.job-manager.housekeeping", "allocations in housekeeping"),
+        job(
+            "modules.job-manager.alloc_queued",
+            "jobs that may run and that the scheduler has not been asked about: none that is held, or in a queue that is \
+             stopped",
+        ),
+        job(
+            "modules.job-manager.alloc_pending",
+            "jobs that the scheduler has been asked about and has not placed",
+        ),
     ],
     work: Work::Ask(&[
         Ask::new("job-ingest.stats-get", read_ingest),
         Ask::new("job-manager.stats-get", read_manager),
+        Ask::new("job-manager.alloc-query", read_alloc),
     ]),
 };
 
@@ -163,6 +173,11 @@ fn read_manager(answer: &Value, _: &Place, readings: &mut Readings) {
     readings.set_known("modules.job-manager.inactive_jobs", &[], number(answer, &["inactive_jobs"]));
     let housekeeping = answer["housekeeping"]["running"].as_object().map(|running| running.len() as f64);
     readings.set_known("modules.job-manager.housekeeping", &[], housekeeping);
+}
+
+fn read_alloc(answer: &Value, _: &Place, readings: &mut Readings) {
+    readings.set_known("modules.job-manager.alloc_queued", &[], number(answer, &["queue_length"]));
+    readings.set_known("modules.job-manager.alloc_pending", &[], number(answer, &["alloc_pending"]));
 }
 
 #[cfg(test)]
@@ -201,6 +216,16 @@ mod tests {
             json!({}),
             "no answer is no zero"
         );
+    }
+
+    #[test]
+    fn jobs_that_may_run_are_those_that_wait_for_the_scheduler() {
+        let answer = json!({ "queue_length": 3, "alloc_pending": 8, "running": 1 });
+        assert_eq!(
+            fixture::read(&BACKLOG, "job-manager.alloc-query", "", &answer),
+            json!({ "modules.job-manager.alloc_pending": 8.0, "modules.job-manager.alloc_queued": 3.0 })
+        );
+        assert_eq!(fixture::read(&BACKLOG, "job-manager.alloc-query", "", &json!({})), json!({}));
     }
 
     #[test]

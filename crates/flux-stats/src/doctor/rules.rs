@@ -1,0 +1,105 @@
+//! The rules: a table. Each is a function of the evidence, and of nothing else.
+
+mod growth;
+mod jobs;
+mod limits;
+mod modules;
+mod ranks;
+mod statsd;
+
+use super::evidence::{Evidence, Module};
+use super::finding::{Finding, Unit};
+use std::collections::BTreeSet;
+
+/// A number beyond which something is wrong.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Threshold {
+    pub(crate) name: &'static str,
+    pub(crate) value: f64,
+    pub(crate) unit: Unit,
+    /// Why this number.
+    pub(crate) why: &'static str,
+}
+
+/// What a rule looks at.
+#[derive(Clone, Copy)]
+pub(crate) enum Look {
+    /// The instance as a whole.
+    Instance(fn(&Evidence) -> Option<Finding>),
+    /// Each module on each rank of which enough is known. Findings about the same module are one.
+    Module(fn(&Module<'_>, &Evidence) -> Option<Finding>),
+}
+
+/// One kind of finding.
+pub(crate) struct Rule {
+    pub(crate) name: &'static str,
+    /// What it says.
+    pub(crate) about: &'static str,
+    pub(crate) thresholds: &'static [Threshold],
+    pub(crate) look: Look,
+}
+
+/// All there are. Of findings that are equally bad those of the first rule come first: causes before what follows from
+/// them.
+pub(crate) const RULES: [Rule; 12] = [
+    ranks::MISSING,
+    modules::STALLED,
+    limits::DESCRIPTORS,
+    limits::DISK,
+    modules::BLOCKED,
+    modules::SPINNING,
+    modules::BROKER_TURNING,
+    growth::QUEUE,
+    modules::BUSY,
+    growth::MEMORY,
+    jobs::HELD_BACK,
+    statsd::DROPPING,
+];
+
+/// What is wrong, the worst first.
+pub(crate) fn findings(evidence: &Evidence) -> Vec<Finding> {
+    let mut found: Vec<(usize, Finding)> = Vec::new();
+    for (place, rule) in RULES.iter().enumerate() {
+        for finding in rule.look(evidence) {
+            let same = found.iter_mut().find(|(of, one)| *of == place && one.subject == finding.subject);
+            match same {
+                Some((_, one)) => one.absorb(finding),
+                None => found.push((place, finding)),
+            }
+        }
+    }
+    found.sort_by(|(a_rule, a), (b_rule, b)| {
+        a.severity.cmp(&b.severity).then(a_rule.cmp(b_rule)).then(b.weight.total_cmp(&a.weight))
+    });
+    found.into_iter().map(|(_, finding)| finding).collect()
+}
+
+impl Rule {
+    fn look(&self, evidence: &Evidence) -> Vec<Finding> {
+        match self.look {
+            Look::Instance(look) => look(evidence).into_iter().collect(),
+            Look::Module(look) => {
+                let modules = evidence.modules();
+                let all = modules.iter().flat_map(|name| evidence.on_ranks(name));
+                all.filter_map(|module| look(&module, evidence)).collect()
+            }
+        }
+    }
+}
+
+/// What a second look is needed at: series as the ranks that measured them have them.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Suspicion {
+    pub(crate) patterns: BTreeSet<String>,
+    /// The ranks that it is about, as far as the whole instance's numbers tell.
+    pub(crate) ranks: BTreeSet<u32>,
+}
+
+/// What to ask by rank, if anything looks wrong from afar.
+pub(crate) fn suspicion(evidence: &Evidence) -> Suspicion {
+    let mut suspicion = Suspicion::default();
+    modules::suspect(evidence, &mut suspicion);
+    limits::suspect(evidence, &mut suspicion);
+    growth::suspect(evidence, &mut suspicion);
+    suspicion
+}
