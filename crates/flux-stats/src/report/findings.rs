@@ -57,7 +57,8 @@ impl Looking {
         let head = moment.head();
         let time = head.time;
         let usual = interval.unwrap_or(head.period).max(head.period);
-        if self.answers.back().is_some_and(|last| last.time >= time || time - last.time > GAP_PERIODS * usual) {
+        if self.answers.back().is_some_and(|last| last.time >= time || time - last.time > GAP_PERIODS * usual)
+        {
             self.cut();
         }
         if self.hostlist != head.instance.hostlist {
@@ -88,11 +89,14 @@ impl Looking {
 
     fn look(&mut self) {
         let answers: Vec<&Answer> = self.answers.iter().collect();
-        let Some((time, evidence)) = answers.last().map(|last| last.time).zip(Evidence::recorded(&answers)) else {
+        let Some((time, evidence)) = answers.last().map(|last| last.time).zip(Evidence::recorded(&answers))
+        else {
             return;
         };
         for finding in doctor::findings(&evidence) {
-            let same = |seen: &&mut Seen| seen.finding.name == finding.name && seen.finding.subject == finding.subject;
+            let same = |seen: &&mut Seen| {
+                seen.finding.name == finding.name && seen.finding.subject == finding.subject
+            };
             match self.seen.iter_mut().find(same) {
                 Some(seen) => {
                     seen.last = time;
@@ -110,7 +114,8 @@ impl Looking {
     pub(super) fn finish(mut self, clock: &Clock) -> Vec<page::Finding> {
         let end = self.answers.back().map(|last| last.time);
         self.look();
-        self.seen.sort_by(|a, b| a.finding.severity.cmp(&b.finding.severity).then(a.first.total_cmp(&b.first)));
+        self.seen
+            .sort_by(|a, b| a.finding.severity.cmp(&b.finding.severity).then(a.first.total_cmp(&b.first)));
         let when = |seen: &Seen| {
             let from = clock.moment(seen.first);
             match end {
