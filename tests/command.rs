@@ -78,7 +78,7 @@ fn a_query_is_a_table_with_the_ranks_it_covers(backend: Backend) {
         || query(&instance, &["app.users"])["series"].clone(),
         |series| series.as_array().is_some_and(|series| !series.is_empty()),
     );
-    let patterns = ["modules.loadgen.{wakeups,work_s,loaded,work_per_wakeup_s}", "loadgen.pushed", "app.*"];
+    let patterns = ["modules.loadgen.{wakeups,work_s,work_per_wakeup_s}", "loadgen.pushed", "app.*"];
     let said = stats(&instance, &[&["query"][..], &patterns, &["--since", "10m"]].concat());
     assert_eq!(said.status, Some(0), "{}", said.err);
     insta::allow_duplicates! {
@@ -86,12 +86,19 @@ fn a_query_is_a_table_with_the_ranks_it_covers(backend: Backend) {
         NAME  TYPE  TOTAL  RATE  LAST  #  AVERAGE  P50  P99  MAX  ON  RANK
         app.users  set  #  -  -  -  -  -  -  -
         loadgen.pushed  counter  #  #  #  #  -  -  #  #  (HOST)
-        modules.loadgen.loaded  gauge  #  -  -  -  -  -  #  #  (HOST)
         modules.loadgen.wakeups  counter  #  #  #  #  -  -  #  #  (HOST)
         modules.loadgen.work_per_wakeup_s  timer  #  #  #  #  #  #  #  -
         modules.loadgen.work_s  counter  #  #  #  #  -  -  #  #  (HOST)
         ");
         insta::assert_snapshot!(redacted(&said.err), @"ranks  0-2  of  3;  oldest  #  ago,  period  #");
+    }
+
+    let said = stats(&instance, &["query", "modules.loadgen.loaded"]);
+    insta::allow_duplicates! {
+        insta::assert_snapshot!(redacted(&said.out), @r"
+        NAME  TYPE  TOTAL  MAX  ON  RANK
+        modules.loadgen.loaded  gauge  #  #  #  (HOST)
+        ");
     }
 
     let host = stats(&instance, &["query", "modules.loadgen.wakeups", "--rank", "1", "-nqo", "{host}"]).out;
@@ -391,9 +398,14 @@ fn without_any_flux_there_is_help_and_an_error_that_says_what_was_looked_for() {
         command.args(words).env_clear().env("PATH", "").env("FLUX_STATS_LIBFLUX", "/nonexistent/libflux.so");
         ended(command.output().unwrap())
     };
-    for words in
-        [&["--help"][..], &["query", "--help"], &["--version"], &["help", "load"], &["query", "-o", "help"]]
-    {
+    for words in [
+        &["--help"][..],
+        &["query", "--help"],
+        &["--version"],
+        &["help", "load"],
+        &["query", "-o", "help"],
+        &["demo"],
+    ] {
         let said = alone(words);
         assert_eq!((said.status, said.err.as_str()), (Some(0), ""), "{words:?}");
         assert!(!said.out.is_empty());
@@ -415,4 +427,33 @@ fn without_any_flux_there_is_help_and_an_error_that_says_what_was_looked_for() {
         assert_eq!(said.status, Some(2), "{words:?}");
         assert!(said.err.starts_with(&format!("flux-stats: {why}")), "{}", said.err);
     }
+}
+
+#[test]
+fn a_demo_shows_real_brokers_where_there_is_a_flux_and_says_what_it_plays_where_there_is_none() {
+    let program = Stage::of_this_build().unwrap().command();
+    let alone = ended(Command::new(&program).arg("demo").env("PATH", "").output().unwrap());
+    assert!(alone.out.starts_with("SIMULATED: "), "{}", alone.out);
+    let without = ended(Command::new(&program).args(["demo", "--flux"]).env("PATH", "").output().unwrap());
+    assert_eq!(without.status, Some(1));
+    assert!(without.err.starts_with("flux-stats: running `flux start`: No such file"), "{}", without.err);
+
+    let Some(Backend::Real(flux)) = tests::real() else { return };
+    // One instance at a time on this machine, whose libflux is this Flux's.
+    let instance = Instance::start(Options { size: 1, ..Options::new(Backend::Real(flux.clone())) }).unwrap();
+    let path = format!("{}:{}", flux.parent().unwrap().display(), std::env::var("PATH").unwrap());
+    let mut demo = instance.command(0, &program);
+    let said = ended(demo.args(["demo", "--flux=2"]).env("PATH", path).output().unwrap());
+    assert_eq!(said.status, Some(0), "{}", said.err);
+    assert!(
+        said.out.contains("loaded on ranks 0-1 in ") && said.out.contains("# real brokers"),
+        "{}",
+        said.out
+    );
+    assert!(
+        said.out.contains("removed from ranks 0-1 in ") && !said.out.contains("SIMULATED"),
+        "{}",
+        said.out
+    );
+    instance.stop().unwrap();
 }

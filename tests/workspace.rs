@@ -11,9 +11,10 @@ fn layer(package: &str) -> Option<u32> {
         "flux" => 1,
         "stats-core" | "stats-probe" => 2,
         "flux-metrics" | "stats-collect" | "stats-ingest" | "stats-sim" => 3,
+        "stats-export" => 4,
         "stats-agg" | "reactor-probe" | "stats-agg-loader" | "loadgen" | "flux-testbed" | "embedded-flux"
-        | "flux-stats" | "flux-metrics-c" => 4,
-        "tests" | "xtask" => 5,
+        | "flux-stats" | "flux-metrics-c" => 5,
+        "tests" | "xtask" => 6,
         _ => return None,
     })
 }

@@ -145,6 +145,19 @@ pub(crate) struct Since {
     pub(crate) max: Vec<Option<f64>>,
 }
 
+impl Since {
+    /// The mean of the points that are known.
+    pub(crate) fn average(&self) -> Option<f64> {
+        let known: Vec<f64> = self.points.iter().flatten().copied().collect();
+        (!known.is_empty()).then(|| known.iter().sum::<f64>() / known.len() as f64)
+    }
+
+    /// Of a gauge, the greatest of a single rank.
+    pub(crate) fn greatest(&self) -> Option<f64> {
+        self.max.iter().flatten().copied().max_by(f64::total_cmp)
+    }
+}
+
 /// A series as it is written: the fields of all types side by side. (A tagged enum would be read twice.)
 #[derive(Deserialize)]
 struct Written {

@@ -20,6 +20,11 @@ impl Hosts {
         self.0.get(usize::try_from(rank).ok()?).map(String::as_str)
     }
 
+    /// Whether all brokers are on one host, whose name then says nothing of a rank.
+    pub(crate) fn is_one(&self) -> bool {
+        self.0.windows(2).all(|pair| pair[0] == pair[1])
+    }
+
     /// `2 (n2)`, or `2` where the host is not known.
     pub(crate) fn name(&self, rank: u32) -> String {
         match self.host(rank) {
@@ -104,6 +109,7 @@ mod tests {
         for list in ["n[", "n]", "n[a]", "n[3-1]", "n[[1]]", "n[0-4294967295]", "n[1-"] {
             assert_eq!(Hosts::of(Some(list)), Hosts::default(), "{list}");
         }
+        assert!(Hosts::of(Some("a,a,a")).is_one() && !Hosts::of(Some("a,b")).is_one());
         assert_eq!(Hosts::default().name(2), "2");
         assert_eq!(Hosts::of(Some("n[0-2]")).name(2), "2 (n2)");
     }

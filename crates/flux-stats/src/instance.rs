@@ -13,7 +13,7 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 const ROOT: u32 = 0;
 
 /// Which instance.
-#[derive(Args, Debug, Default)]
+#[derive(Args, Debug, Clone, Default)]
 pub(crate) struct Reach {
     /// The instance: local:// or ssh:// URI, or whatever `flux uri` resolves, such as a job's id [default: FLUX_URI]
     #[arg(long, global = true, value_name = "URI", help_heading = "Instance")]
@@ -140,6 +140,31 @@ impl Question {
     }
 }
 
+/// Who answers questions: an instance, or what plays one.
+pub(crate) trait Ask {
+    /// The number of brokers.
+    fn size(&self) -> Result<u32, Error>;
+
+    /// The answer of rank 0, as it came.
+    fn ask_text(&self, question: &Question) -> Result<String, Error>;
+
+    /// The answer of rank 0.
+    fn ask(&self, question: &Question) -> Result<Answer, Error> {
+        parsed(&self.ask_text(question)?)
+    }
+}
+
+impl Ask for Instance {
+    fn size(&self) -> Result<u32, Error> {
+        Ok(self.client.size()?)
+    }
+
+    fn ask_text(&self, question: &Question) -> Result<String, Error> {
+        let reply = self.request("stats-agg.query", Payload::Text(&question.text()), ROOT)?;
+        Ok(reply.text()?.to_owned())
+    }
+}
+
 /// A connection to an instance.
 pub(crate) struct Instance {
     client: Client,
@@ -152,21 +177,10 @@ impl Instance {
         &self.client
     }
 
-    /// The answer of rank 0, as it came.
-    pub(crate) fn ask_text(&self, question: &Question) -> Result<String, Error> {
-        let reply = self.request("stats-agg.query", Payload::Text(&question.text()), ROOT)?;
-        Ok(reply.text()?.to_owned())
-    }
-
     /// The answer of stats-agg on `rank` to a request, whose failure says what to do.
     pub(crate) fn request(&self, topic: &str, payload: Payload<'_>, rank: u32) -> Result<Reply, Error> {
         let sent = self.client.rpc(topic, payload, Node::Rank(rank))?;
         sent.wait(TIMEOUT).map_err(|error| self.refused(error, rank))
-    }
-
-    /// The answer of rank 0.
-    pub(crate) fn ask(&self, question: &Question) -> Result<Answer, Error> {
-        parsed(&self.ask_text(question)?)
     }
 
     /// An answer for each period to come, the first at once.

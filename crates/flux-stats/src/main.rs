@@ -4,12 +4,14 @@
 //!
 //! ```sh
 //! flux stats query 'modules.*.work_s' --top 10   # series of the whole instance
+//! flux stats demo              # what it shows, without any Flux
 //! flux stats doctor            # what is wrong, where, and what shows it
 //! flux stats load              # the module on every rank
 //! flux stats peek              # what every module of this node's brokers does now, though a broker hangs
 //! flux stats send NAME VALUE   # a metric from a shell
 //! flux stats record -o FILE    # what the instance says, period by period
 //! flux stats report FILE -o report.html
+//! flux stats top               # what every module of the instance does, as it goes
 //! ```
 //!
 //! It exits with 0, 1 when it could not do what it was asked to, 2 when the arguments make no sense, 3 when some ranks
@@ -18,6 +20,7 @@
 
 #[allow(dead_code, reason = "the commands to come ask more")]
 mod answer;
+mod demo;
 mod doctor;
 mod generate;
 mod hosts;
@@ -34,6 +37,7 @@ mod report;
 mod send;
 #[allow(dead_code, reason = "the commands to come show more")]
 mod show;
+mod top;
 
 use clap::{CommandFactory, Parser, Subcommand};
 use outcome::{Ended, Failure, Outcome, complain, print};
@@ -54,6 +58,7 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
+    Demo(demo::Options),
     Doctor(doctor::Options),
     Load(load::LoadOptions),
     Peek(peek::Options),
@@ -61,6 +66,7 @@ enum Command {
     Record(record::Options),
     Report(report::Options),
     Send(send::Options),
+    Top(top::Options),
     Unload(load::UnloadOptions),
 }
 
@@ -89,6 +95,7 @@ fn main() -> ExitCode {
 
 fn run(Arguments { reach, command }: &Arguments) -> Ended {
     match command {
+        Command::Demo(options) => demo::run(options),
         Command::Doctor(options) => doctor::run(options, reach),
         Command::Load(options) => load::load(options, reach),
         Command::Peek(options) => peek::run(options, reach),
@@ -96,6 +103,7 @@ fn run(Arguments { reach, command }: &Arguments) -> Ended {
         Command::Record(options) => record::run(options, reach),
         Command::Report(options) => report::run(options, reach),
         Command::Send(options) => send::run(options, reach),
+        Command::Top(options) => top::run(options, reach),
         Command::Unload(options) => load::unload(options, reach),
     }
 }

@@ -8,10 +8,10 @@ mod table;
 
 use crate::answer::Answer;
 use crate::hosts::Hosts;
-use crate::instance::{By, Instance, Question, Reach};
+use crate::instance::{Ask, By, Instance, Question, Reach};
 use crate::outcome::{Ended, Failure, Outcome, print, say};
 use crate::show;
-use clap::Args;
+use clap::{Args, Parser};
 use fields::{FIELDS, Field, Key, Row};
 use format::Format;
 use serde_json::Value as Json;
@@ -107,7 +107,7 @@ pub(crate) fn run(options: &Options, reach: &Reach) -> Ended {
     let every = every.transpose().map_err(Failure::usage)?;
     let instance = reach.connect()?;
     if let Some(ranks) = &asked.question.ranks {
-        ranks_exist(ranks, instance.client().size()?)?;
+        ranks_exist(ranks, instance.size()?)?;
     }
     match every {
         Some(every) => watch(&instance, &asked, every),
@@ -181,6 +181,20 @@ fn ranks_exist(ranks: &str, size: u32) -> Result<(), Failure> {
         ))),
         _ => Ok(()),
     }
+}
+
+/// What the words of a command line are answered with, and below it whom that covers.
+pub(crate) fn answered(of: &impl Ask, words: &[&str]) -> Result<String, Failure> {
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        options: Options,
+    }
+    let line = Line::try_parse_from(std::iter::once(&"query").chain(words)).map_err(Failure::usage)?;
+    let asked = line.options.asked()?;
+    let shown = Shown::of(of.ask_text(&asked.question)?)?;
+    fits(of, &asked.question, &shown.answer)?;
+    Ok(format!("{}{}\n", asked.text(&shown, true)?, show::coverage(&shown.answer)))
 }
 
 fn once(instance: &Instance, asked: &Asked) -> Ended {
@@ -304,7 +318,7 @@ fn csv(answer: &Answer, hosts: &Hosts, places: &[usize], heading: bool) -> Resul
 }
 
 /// An error for the patterns that fit none of the answer's series, with what may have been meant.
-fn fits(instance: &Instance, question: &Question, answer: &Answer) -> Result<(), Failure> {
+fn fits(instance: &impl Ask, question: &Question, answer: &Answer) -> Result<(), Failure> {
     let unfit: Vec<&String> = question.patterns.iter().filter(|pattern| !fits_any(pattern, answer)).collect();
     if unfit.is_empty() {
         return Ok(());

@@ -1,7 +1,7 @@
 //! `flux stats record`: what an instance says, into a file.
 
 use crate::answer::Answer;
-use crate::instance::{self, By, Instance, Question, Reach};
+use crate::instance::{self, Ask, By, Instance, Question, Reach};
 use crate::outcome::{Ended, Failure, Outcome, complain};
 use crate::recording::{self, Mark, Session, Writer};
 use crate::show;

@@ -1,6 +1,6 @@
 //! Who may see what, beside the instance's owner.
 
-use crate::page::all_series;
+use crate::collector::rows_of;
 use stats_core::{GUESTS, JOB_TAG, is_reserved};
 
 /// Who may see a series, beside the owner.
@@ -19,8 +19,7 @@ const JOB_TAGS: [&str; 2] = [JOB_TAG, "user"];
 
 /// Who may see a series of this name and these tag keys. Names of the service that no table describes are for the owner.
 pub fn access<'a>(name: &str, mut tag_keys: impl Iterator<Item = &'a str>) -> Access {
-    let described =
-        all_series().filter(|described| described.matches(name)).map(|described| described.access);
+    let described = rows_of(name).map(|row| row.described.access);
     // A name that fits two rows is as open as the stricter one.
     match described.max() {
         Some(access) => access,

@@ -3,8 +3,11 @@
 use crate::access::Access;
 use crate::host::{Host, Place};
 use crate::readings::Readings;
+use crate::sources::COLLECTORS;
 use serde_json::Value;
 use stats_core::{Kind, Unit};
+use std::collections::HashMap;
+use std::sync::LazyLock;
 use std::time::Duration;
 
 /// On which ranks a collector works.
@@ -150,6 +153,42 @@ pub struct Collector {
     pub(crate) work: Work,
 }
 
+/// A row, and whether rank 0 alone has what it describes: what that amounts to in the instance is what rank 0 says.
+#[derive(Debug, Clone, Copy)]
+pub struct Row {
+    /// The row.
+    pub described: &'static Described,
+    /// Whether other ranks have none of it.
+    pub of_root: bool,
+    /// Whether it is a name under which others have exported what another series says.
+    pub alias: bool,
+}
+
+/// The row of a series of that name, if the tables have one.
+pub fn described(name: &str) -> Option<Row> {
+    rows_of(name).next()
+}
+
+/// The rows that a name fits.
+pub(crate) fn rows_of(name: &str) -> impl Iterator<Item = Row> {
+    /// By the last part of their names; those that end in any text are under the empty one.
+    static ROWS: LazyLock<HashMap<&'static str, Vec<Row>>> = LazyLock::new(|| {
+        let mut rows: HashMap<&'static str, Vec<Row>> = HashMap::new();
+        for described in crate::page::all_series() {
+            let is_here = |rows: &[Described]| rows.iter().any(|one| one.name == described.name);
+            let alias = is_here(crate::aliases::described());
+            let root = COLLECTORS.iter().filter(|collector| collector.ranks == Ranks::Root);
+            let of_root = alias || root.into_iter().any(|collector| is_here(collector.series));
+            let last = described.name.rsplit('.').next().filter(|last| !is_placeholder(last));
+            rows.entry(last.unwrap_or_default()).or_default().push(Row { described, of_root, alias });
+        }
+        rows
+    });
+    let last = name.rsplit('.').next().unwrap_or_default();
+    let rows = [last, ""].into_iter().filter_map(|last| ROWS.get(last)).flatten();
+    rows.copied().filter(move |row| row.described.matches(name))
+}
+
 /// Whether there is a series of that name in the tables: of a collector, of the service itself, or another name for one.
 pub fn is_described(name: &str) -> bool {
     crate::page::all_series().any(|described| described.matches(name))
@@ -158,6 +197,19 @@ pub fn is_described(name: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn every_series_has_its_row_and_it_is_found() {
+        for row in crate::page::all_series() {
+            let name = row.filled(&["x", "y", "z"]);
+            assert!(described(&name).is_some_and(|found| found.described.matches(&name)), "{name}");
+        }
+        let of = |name| described(name).map(|row| (row.of_root, row.alias));
+        assert_eq!(of("modules.kvs.wakeups"), Some((false, false)));
+        assert_eq!(of("modules.kvs.stats.cache.dirty"), Some((false, false)));
+        assert_eq!((of("jobs.run"), of("node_up_count")), (Some((true, false)), Some((true, true))));
+        assert_eq!(of("app.requests"), None);
+    }
 
     #[test]
     fn a_placeholder_is_one_part_and_a_path_is_more() {

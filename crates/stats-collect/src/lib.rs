@@ -43,7 +43,7 @@ mod task;
 
 pub use access::{Access, access};
 pub use choice::{BadChoice, Choice};
-pub use collector::{Collector, Described, Ranks, is_described};
+pub use collector::{Collector, Described, Ranks, Row, described, is_described};
 pub use collectors::{Collectors, Failure, Question};
 pub use host::Place;
 pub use page::page;

@@ -212,6 +212,51 @@ static BUILT_IN: &[Section] = &[
             Described::gauge("stats-agg.statsd.sockets_taken", N, "addresses that somebody else has"),
         ],
     },
+    Section {
+        title: "exporters",
+        about: "What they say of themselves, at rank 0, each period; by the name of the exporter (`export`). What went wrong last is in the \
+                answer of `stats-agg.query` under `export`, for the owner.",
+        series: &[
+            Described::counter(
+                "stats-agg.export.SINK.sent",
+                N,
+                "series that were taken: scraped, acknowledged, or, where nobody answers (Graphite, statsd), handed to the kernel",
+            ),
+            Described::counter(
+                "stats-agg.export.SINK.retried",
+                N,
+                "series that were sent again, since it was not certain that they had arrived",
+            ),
+            Described::counter(
+                "stats-agg.export.SINK.dropped",
+                N,
+                "series that were given up: refused, or more than 16 MiB that waited",
+            ),
+            Described::counter(
+                "stats-agg.export.SINK.clashes",
+                N,
+                "series that a Prometheus server cannot tell from another, and that were left out",
+            ),
+            Described::counter(
+                "stats-agg.export.SINK.refused",
+                N,
+                "requests that were malformed, without the token, too slow, or too many",
+            ),
+            Described::timer(
+                "stats-agg.export.SINK.latency_s",
+                NS,
+                "from when there was something to send, or it was asked for, until it was taken",
+            ),
+            Described::gauge("stats-agg.export.SINK.failing_s", NS, "for how long it has not worked; zero: it does"),
+            Described::gauge("stats-agg.export.SINK.buffered_bytes", Unit::Bytes, "what waits to be taken"),
+            Described::counter(
+                "stats-agg.exports_missed",
+                N,
+                "snapshots that the exporters' thread did not take in time",
+            ),
+            Described::counter("stats-agg.export_failures", N, "failures of that thread (none should be)"),
+        ],
+    },
 ];
 
 /// All rows of all tables.

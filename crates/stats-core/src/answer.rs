@@ -125,6 +125,9 @@ impl Serialize for Series<'_> {
         map.serialize_entry("name", self.key.name())?;
         map.serialize_entry("tags", &Tags(self.key.tags()))?;
         map.serialize_entry("type", self.key.kind().name())?;
+        if let Some(unit) = self.key.unit_unsaid() {
+            map.serialize_entry("unit", unit)?;
+        }
         if let Some(rank) = self.rank {
             map.serialize_entry("rank", &rank)?;
         }

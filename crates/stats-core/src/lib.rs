@@ -60,6 +60,7 @@ mod store;
 mod trail;
 mod tree;
 mod value;
+mod walk;
 mod wire;
 
 pub use amount::Amount;
@@ -80,4 +81,5 @@ pub use series::{
 pub use sketch::{BUCKETS, RELATIVE_ERROR, Sketch, bucket};
 pub use steps::{Steps, framed};
 pub use value::{Samples, States};
+pub use walk::{Reading, Total, Walk, Walked};
 pub use wire::DecodeError;

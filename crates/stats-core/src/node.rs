@@ -370,6 +370,7 @@ impl Node {
     fn adopt(&mut self, generation: u64) {
         if generation > self.generation {
             self.generation = generation;
+            self.catalog.begin_anew();
             self.own.clear();
             self.below.clear();
             self.sweep = None;

@@ -159,6 +159,15 @@ impl Key {
         self.unit
     }
 
+    /// The unit, where the end of the name does not say it.
+    pub(crate) fn unit_unsaid(&self) -> Option<&'static str> {
+        match self.unit {
+            Unit::Nanoseconds if !self.name.ends_with("_s") => Some("seconds"),
+            Unit::Bytes if !self.name.ends_with("_bytes") => Some("bytes"),
+            _ => None,
+        }
+    }
+
     fn is_of_guest(&self) -> bool {
         self.name.starts_with(GUESTS)
     }

@@ -23,6 +23,8 @@ pub(crate) struct Counted {
     pub(crate) ring: Option<Ring>,
     /// See [`Store::active_s`].
     active_s: u32,
+    /// It has gone down, which a counter of statsd may.
+    pub(crate) falls: bool,
     /// It is one of this store's series, and not only a place among them.
     present: bool,
 }
@@ -115,7 +117,10 @@ impl Store {
         match id.kind() {
             Kind::Counter => {
                 let counted = taken(&mut self.counters, id);
-                to.filter(|_| counted.present).into_iter().for_each(|to| self.resume(to, counted.total));
+                if let Some(to) = to.filter(|_| counted.present) {
+                    self.resume(to, counted.total);
+                    self.set_falls(to, counted.falls);
+                }
             }
             Kind::Timer => {
                 let timed = taken(&mut self.timers, id);
@@ -146,6 +151,17 @@ impl Store {
         counted.total = counted.total.plus(amount);
     }
 
+    /// Whether it has gone down is remembered once it has.
+    pub(crate) fn set_falls(&mut self, id: SeriesId, falls: bool) {
+        at(&mut self.counters, id).falls |= falls;
+    }
+
+    pub(crate) fn resume_falls(&mut self, id: SeriesId, falls: bool) {
+        if falls && id.kind() == Kind::Counter {
+            self.set_falls(id, true);
+        }
+    }
+
     pub(crate) fn resume_timer(&mut self, id: SeriesId, samples: &Samples) {
         let timed = at(&mut self.timers, id);
         timed.present = true;
@@ -162,6 +178,7 @@ impl Store {
         let counted = at(&mut self.counters, id);
         counted.present = true;
         counted.total = counted.total.plus(gain.amount);
+        counted.falls |= gain.amount < Amount::ZERO;
         counted.gained = counted.gained.plus(gain.amount);
         counted.gained_peak.merge(gain.peak);
         counted.active_s = self.since_s;
@@ -247,7 +264,12 @@ impl Store {
     /// Zero, for every series, with no history: a cleared series is still there.
     pub(crate) fn clear(&mut self) {
         self.counters.iter_mut().for_each(|one| {
-            *one = Counted { active_s: one.active_s, present: one.present, ..Counted::default() }
+            *one = Counted {
+                active_s: one.active_s,
+                falls: one.falls,
+                present: one.present,
+                ..Counted::default()
+            }
         });
         self.timers.iter_mut().for_each(|one| {
             *one = Timed { active_s: one.active_s, present: one.present, ..Timed::default() }

@@ -5,6 +5,7 @@ use crate::collect::{Collect, place};
 use crate::config::{Config, ProbeMode};
 use crate::cost::Cost;
 use crate::custody::{CustodyFile, Left};
+use crate::exports::Exports;
 use crate::left::{joined, split};
 use crate::measure::Measure;
 use crate::methods;
@@ -36,6 +37,7 @@ pub(crate) struct StatsAgg {
     pub(crate) measure: Measure,
     pub(crate) statsd: Statsd,
     pub(crate) collect: Collect,
+    pub(crate) exports: Exports,
     custody: Option<CustodyFile>,
     own_reactor: Option<OwnReactor>,
     started: Instant,
@@ -90,6 +92,7 @@ impl StatsAgg {
             self.ask_around(scope);
             self.collect(scope);
             self.feed_streams(scope);
+            self.export(scope);
         } else {
             self.node.keep_history();
         }
@@ -126,6 +129,7 @@ impl StatsAgg {
             log_stall(scope, notice);
         }
         self.statsd.record(scope, &mut self.node);
+        self.record_exports(scope);
         self.look();
     }
 
@@ -155,6 +159,9 @@ impl StatsAgg {
         }
         if config.history != self.config.history {
             self.node.set_history(config.history);
+        }
+        if (&config.exports, config.private_jobs) != (&self.config.exports, self.config.private_jobs) {
+            self.configure_exports(scope, &config);
         }
         self.config = config;
         self.schedule(scope);
@@ -324,6 +331,7 @@ impl Module for StatsAgg {
             measure: Measure::new(start_probe(scope, config.probe)),
             statsd: Statsd::default(),
             collect: Collect::new(Collectors::new(place, config.collect.clone())),
+            exports: Exports::default(),
             config,
             arguments: arguments.to_vec(),
             node,
@@ -345,6 +353,8 @@ impl Module for StatsAgg {
         agg.node.set_ttl(agg.config.ttl);
         agg.node.set_guest_series(agg.config.guest_series);
         agg.statsd.configure(scope, &mut agg.node, &agg.config)?;
+        let config = agg.config.clone();
+        agg.configure_exports(scope, &config);
         agg.tell_ancestors();
         agg.log_probe(scope);
         // A line from one rank is enough.
@@ -375,6 +385,8 @@ impl Module for StatsAgg {
     fn ended(&mut self, scope: &Scope<Self>) {
         // When the thread was cancelled there was no farewell.
         self.statsd.end(&mut self.node);
+        // What is sent last is what the next load goes on from.
+        self.end_exports(scope);
         self.leave_custody(scope);
     }
 }

@@ -4,6 +4,7 @@ use flux::{Error, parse_duration};
 use serde_json::Value;
 use stats_collect::Choice;
 use stats_core::{GUEST_SERIES, TAGS_MAX};
+use stats_export::{Setting, settle};
 use stats_ingest::Address;
 use std::fmt;
 use std::ops::RangeInclusive;
@@ -27,7 +28,10 @@ const TEST_RANKS: RangeInclusive<usize> = 0..=200_000;
 
 /// The keys, as they are named in errors.
 const KEYS: &str = "period, probe, stall, collect, statsd, history, max-series, max-tags, ttl, guest-query, \
-                    guest-push, guest-series";
+                    guest-push, guest-series, export";
+
+/// The key that may be there more than once.
+const EXPORT: &str = "export";
 
 /// Those of them that are lists: in an argument, separated by commas.
 const LISTS: &[&str] = &["collect", "statsd"];
@@ -83,6 +87,8 @@ pub(crate) struct Config {
     /// Whether others than the instance owner may push, under names of their own, and how many series each may have.
     pub(crate) guest_push: bool,
     pub(crate) guest_series: usize,
+    /// What leaves rank 0.
+    pub(crate) exports: Vec<Setting>,
     /// For tests: batches are taken of ranks up to this, though the instance has fewer. It holds from the load on.
     pub(crate) test_ranks: usize,
 }
@@ -103,11 +109,13 @@ impl fmt::Display for Config {
             guest_push,
             guest_series,
             private_jobs: _,
+            exports,
             test_ranks,
         } = self;
         write!(f, "period={period:?} probe={probe} stall={stall:?} collect={collect} history={history:?} ")?;
         write!(f, "max-series={max_series} max-tags={max_tags} ttl={ttl:?} guest-query={guest_query} ")?;
         write!(f, "guest-push={guest_push} guest-series={guest_series}")?;
+        exports.iter().try_for_each(|export| write!(f, " export={export}"))?;
         let statsd: Vec<String> = statsd.iter().map(Address::to_string).collect();
         if *test_ranks > 0 {
             write!(f, " test-ranks={test_ranks}")?;
@@ -132,6 +140,7 @@ impl Default for Config {
             private_jobs: false,
             guest_push: false,
             guest_series: GUEST_SERIES,
+            exports: Vec::new(),
             test_ranks: 0,
         }
     }
@@ -146,10 +155,18 @@ impl Config {
             None | Some(Value::Null) => {}
             Some(Value::Object(table)) => {
                 for (key, value) in table {
+                    if key == EXPORT {
+                        config.exports = exports(value).map_err(|error| in_table(&error))?;
+                        continue;
+                    }
                     config.set(key, &text(key, value)?).map_err(|error| in_table(&error))?;
                 }
             }
             Some(_) => return Err(Error::invalid("[stats-agg] must be a table")),
+        }
+        // Arguments win here, too: one of them, and the table's exporters are none.
+        if arguments.iter().any(|argument| argument.starts_with("export=")) {
+            config.exports.clear();
         }
         for argument in arguments {
             let (key, value) = argument.split_once('=').ok_or_else(|| {
@@ -157,6 +174,7 @@ impl Config {
             })?;
             config.set(key, value)?;
         }
+        settle(&mut config.exports).map_err(|error| Error::invalid(format!("{EXPORT}: {error}")))?;
         Ok(config)
     }
 
@@ -196,12 +214,51 @@ impl Config {
             "guest-query" => self.guest_query = flag(key, value)?,
             "guest-push" => self.guest_push = flag(key, value)?,
             "guest-series" => self.guest_series = whole(key, value, GUEST_SERIES_RANGE)?,
+            EXPORT if value.is_empty() => {}
+            EXPORT => {
+                let setting = Setting::parse(value);
+                self.exports
+                    .push(setting.map_err(|error| Error::invalid(format!("{key}={value}: {error}")))?);
+            }
             // Not among the keys that are told: nobody sets it on an instance that is for use.
             "test-ranks" => self.test_ranks = whole(key, value, TEST_RANKS)?,
             _ => return Err(Error::invalid(format!("{key}={value}: unknown key; allowed: {KEYS}"))),
         }
         Ok(())
     }
+}
+
+/// The tables `[[stats-agg.export]]`.
+fn exports(value: &Value) -> Result<Vec<Setting>, Error> {
+    let tables = value
+        .as_array()
+        .ok_or_else(|| Error::invalid("export: expected tables, each of them [[stats-agg.export]]"))?;
+    tables
+        .iter()
+        .enumerate()
+        .map(|(place, table)| {
+            one_export(table).map_err(|error| Error::invalid(format!("export {}: {error}", place + 1)))
+        })
+        .collect()
+}
+
+fn one_export(table: &Value) -> Result<Setting, String> {
+    let table = table.as_object().ok_or("expected a table")?;
+    let mut pairs = Vec::new();
+    for (key, value) in table {
+        let list = std::slice::from_ref(value);
+        let values = value.as_array().filter(|_| key == "match").map_or(list, Vec::as_slice);
+        for value in values {
+            let text = match value {
+                Value::String(text) => text.clone(),
+                Value::Number(number) => number.to_string(),
+                Value::Bool(flag) => flag.to_string(),
+                _ => return Err(format!("{key}: expected a string, a number or a boolean, not {value}")),
+            };
+            pairs.push((key.as_str(), text));
+        }
+    }
+    Setting::new(pairs.iter().map(|(key, text)| (*key, text.as_str()))).map_err(|error| error.to_string())
 }
 
 /// A TOML value as the text that an argument would have.

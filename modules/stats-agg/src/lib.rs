@@ -12,6 +12,7 @@ mod collect;
 mod config;
 mod cost;
 mod custody;
+mod exports;
 mod left;
 mod measure;
 mod methods;

@@ -68,6 +68,8 @@ enum Asker {
     Once { request: KeptRequest, streaming: bool, guest: Option<u32> },
     /// One of the streams.
     Stream(u64),
+    /// An exporter of that name.
+    Export(String),
 }
 
 /// A question that is answered anew at the end of each period.
@@ -200,7 +202,7 @@ impl StatsAgg {
     fn check_questions(&self, guest: Option<u32>) -> Result<(), Error> {
         let under_way = self.questions.under_way.values().map(|question| match question.to {
             Asker::Once { guest, .. } => guest,
-            Asker::Stream(_) => None,
+            Asker::Stream(_) | Asker::Export(_) => None,
         });
         check_room("questions are under way", QUESTIONS_MAX, guest, under_way)
     }
@@ -210,7 +212,7 @@ impl StatsAgg {
         self.questions.streams.retain(|_, stream| !stream.request.is_ended_by(request));
         self.questions.under_way.retain(|_, question| match &question.to {
             Asker::Once { request: of, .. } => !of.is_ended_by(request),
-            Asker::Stream(_) => true,
+            Asker::Stream(_) | Asker::Export(_) => true,
         });
     }
 
@@ -268,9 +270,13 @@ impl StatsAgg {
         let mut frame = self.node.frame(now);
         frame["instance"] = self.instance.clone();
         // A line that somebody sent is for the owner's eyes alone.
-        let statsd = if owner { self.statsd.describe() } else { Value::Null };
-        if !statsd.is_null() {
-            frame["statsd"] = statsd;
+        let told = |what: Value| if owner { what } else { Value::Null };
+        for (key, what) in
+            [("statsd", told(self.statsd.describe())), ("export", told(self.exports.describe()))]
+        {
+            if !what.is_null() {
+                frame[key] = what;
+            }
         }
         let (own, wanted) = match query.by() {
             By::None => {
@@ -301,6 +307,14 @@ impl StatsAgg {
         let gather =
             Gather { payload, subtrees, hidden, left, asked: HashMap::new(), unanswered, begun: None };
         self.begin(scope, to, frame, steps, Some(gather));
+    }
+
+    /// Asks ranks for an exporter.
+    pub(crate) fn ask_for_export(&mut self, scope: &Scope<Self>, name: String, payload: Value) {
+        match Query::parse(&payload) {
+            Ok(query) => self.answer(scope, Asker::Export(name), query, payload, true),
+            Err(error) => self.ranks_answered(&name, Err(error.to_string())),
+        }
     }
 
     fn begin(
@@ -464,6 +478,13 @@ impl StatsAgg {
                 request.respond(Err(Error::new(libc::ENODATA, "that was all")));
             }
             Asker::Once { request, .. } => request.respond(answer),
+            Asker::Export(name) => {
+                let text = answer.map_err(|error| error.to_string()).map(|answer| match answer {
+                    Answer::Text(text) => text,
+                    _ => String::new(),
+                });
+                self.ranks_answered(&name, text);
+            }
             Asker::Stream(number) => {
                 let Some(mut stream) = self.questions.streams.remove(&number) else { return };
                 stream.busy = false;

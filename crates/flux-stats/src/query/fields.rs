@@ -147,6 +147,12 @@ fields! {
         since(row, |since| gained(row, since.total))
     };
     since_rate: number, "the same per second", |row| since(row, |since| gained(row, since.rate));
+    since_average: number, "of a gauge, the mean of the sum in it", |row| {
+        since(row, |since| was(row, since.average()))
+    };
+    since_max: number, "of a gauge, the greatest of a single rank in it", |row| {
+        since(row, |since| was(row, since.greatest()))
+    };
 }
 
 /// The rank at the maximum.
@@ -197,9 +203,18 @@ fn since(row: Row<'_>, of: impl Fn(&crate::answer::Since) -> Value) -> Value {
     row.series.since.as_ref().map_or(Value::Nothing, of)
 }
 
-/// Of a timer, samples were gained.
+/// Of a state.
+fn was(row: Row<'_>, value: Option<f64>) -> Value {
+    match row.series.values {
+        Values::Gauge { .. } => value.map_or(Value::Nothing, |value| own(row, value)),
+        _ => Value::Nothing,
+    }
+}
+
+/// Of a timer, samples were gained; of a state nothing is.
 fn gained(row: Row<'_>, value: f64) -> Value {
     match row.series.values {
+        Values::Gauge { .. } => Value::Nothing,
         Values::Timer { .. } => count(value),
         _ => own(row, value),
     }

@@ -39,7 +39,10 @@ pub(super) fn series(answer: &Answer, hosts: &Hosts, places: &[usize], by: By, h
     if let Some(seconds) = answer.series.iter().find_map(|series| Some(series.since.as_ref()?.seconds)) {
         let last = format!("LAST {}", duration(seconds));
         columns.push(column(&last, right, &|row| gained(row, |since| since.total, Unit::value)));
-        columns.push(column("AVERAGE", right, &|row| gained(row, |since| since.rate, Unit::rate)));
+        columns.push(column("AVERAGE", right, &|row| match (&row.series.values, &row.series.since) {
+            (Values::Gauge { .. }, Some(since)) => Some(unit(row).value(since.average()?)),
+            _ => gained(row, |since| since.rate, Unit::rate),
+        }));
     }
     let quantile = |row: Row<'_>, of: fn(&crate::answer::Shape) -> f64| match &row.series.values {
         Values::Timer { shape: Some(shape), .. } => Some(unit(row).value(of(shape))),
@@ -96,9 +99,12 @@ fn total(row: Row<'_>) -> Option<String> {
     }
 }
 
-/// Of a timer, samples were gained.
+/// Of a timer, samples were gained; of a state nothing is.
 fn gained(row: Row<'_>, of: fn(&Since) -> f64, shown: fn(Unit, f64) -> String) -> Option<String> {
     let since = row.series.since.as_ref()?;
-    let unit = if matches!(row.series.values, Values::Timer { .. }) { Unit::Plain } else { unit(row) };
-    Some(shown(unit, of(since)))
+    match row.series.values {
+        Values::Gauge { .. } => None,
+        Values::Timer { .. } => Some(shown(Unit::Plain, of(since))),
+        _ => Some(shown(unit(row), of(since))),
+    }
 }

@@ -4,7 +4,7 @@ use super::axis::Axis;
 use super::heat::Heat;
 use super::model::{Model, Track, is_charted, module_of};
 use crate::answer::{Answer, Series, Since, Values};
-use crate::instance::{By, Error, Instance, Question};
+use crate::instance::{Ask, By, Error, Instance, Question};
 use stats_core::IdSet;
 use std::collections::BTreeMap;
 use std::io::{IsTerminal, Write};

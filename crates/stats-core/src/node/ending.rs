@@ -41,7 +41,7 @@ impl Node {
     /// Series begin a period.
     pub(super) fn tell_time(&mut self, now: Now) {
         let now_s = seconds(now.mono_ns);
-        self.catalog.set_now(now_s);
+        self.catalog.set_now(now_s, seconds(now.wall_ns));
         self.own.set_since(now_s);
         self.below.set_since(now_s);
     }

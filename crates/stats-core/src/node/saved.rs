@@ -13,7 +13,9 @@ use crate::store::Store;
 use crate::wire::{DecodeError, Reader, Writer, list};
 
 /// The version of what [`Node::save`] writes.
-const VERSION: u8 = 2;
+const VERSION: u8 = 3;
+/// One that is read, too: it does not say since when series are counted.
+const VERSION_WITHOUT_TIMES: u8 = 2;
 /// Bounds on what is restored.
 const SERIES_MAX: usize = 1_000_000;
 const BATCHES_MAX: usize = 100_000;
@@ -25,7 +27,11 @@ impl Node {
         out.byte(VERSION);
         out.uint(self.generation);
         out.count(self.catalog.len());
-        self.catalog.iter().for_each(|(_, key)| key.encode(&mut out));
+        for (id, key) in self.catalog.iter() {
+            key.encode(&mut out);
+            let created_s = u64::from(self.catalog.created_s(id).unwrap_or(0));
+            out.uint((created_s << 1) | u64::from(self.falls(id)));
+        }
         self.encode_flows(&self.own.totals(), &mut out);
         self.encode_flows(&self.below.totals(), &mut out);
         self.marks.encode(&mut out);
@@ -91,18 +97,29 @@ impl Node {
     /// A node that goes on where another left off. `config` has an epoch of its own.
     pub fn restore(config: NodeConfig, now: Now, saved: &[u8]) -> Result<Self, DecodeError> {
         let mut from = Reader::new(saved);
-        match from.byte()? {
-            VERSION => {}
+        let with_times = match from.byte()? {
+            VERSION => true,
+            VERSION_WITHOUT_TIMES => false,
             found => return Err(DecodeError::Version { found: found.into(), spoken: VERSION.into() }),
-        }
+        };
         let max_series = config.max_series;
         let mut node = Node::new(config, now);
         // What was kept is kept, whatever the bound on what comes is now.
         node.catalog.set_max(usize::MAX);
         node.generation = u64::from(from.u32()?);
         // Numbers in what was saved are the old catalog's.
-        let keys = list(&mut from, SERIES_MAX, Key::decode)?;
-        let ids: Vec<_> = keys.into_iter().map(|key| node.catalog.restore(key).ok()).collect();
+        let keys = list(&mut from, SERIES_MAX, |from| {
+            Ok((Key::decode(from)?, if with_times { Some(from.uint()?) } else { None }))
+        })?;
+        let mut ids = Vec::with_capacity(keys.len());
+        for (key, created) in keys {
+            let id = node.catalog.restore(key).ok();
+            if let (Some(id), Some(created)) = (id, created) {
+                node.catalog.set_created(id, u32::try_from(created >> 1).unwrap_or(u32::MAX));
+                node.own.resume_falls(id, created & 1 == 1);
+            }
+            ids.push(id);
+        }
         node.catalog.set_max(max_series);
         let (own, below) = (decode_flows(&mut from, &ids)?, decode_flows(&mut from, &ids)?);
         resume(&mut node.own, &own);

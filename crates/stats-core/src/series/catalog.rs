@@ -55,6 +55,8 @@ pub(crate) struct Catalog {
     ids: Vec<SeriesId>,
     holders: Vec<u32>,
     declared_s: Vec<u32>,
+    /// Since when each is counted, in seconds since 1970.
+    created_s: Vec<u32>,
     /// The number of each: of no meaning beyond the catalog, since a removal changes another's.
     numbers: Numbers,
     /// Positions that are free again, by kind.
@@ -65,6 +67,8 @@ pub(crate) struct Catalog {
     max: usize,
     /// The time, in seconds on the node's monotonic clock.
     now_s: u32,
+    /// Likewise, in seconds since 1970.
+    wall_s: u32,
     /// How many are pushed, how many of them by guests, and how many of each source.
     pushed: usize,
     guests: usize,
@@ -144,6 +148,7 @@ impl Catalog {
         self.ids.push(id);
         self.holders.push(0);
         self.declared_s.push(self.now_s);
+        self.created_s.push(self.wall_s);
         if key.is_passing() {
             self.passing.insert(id);
         }
@@ -159,6 +164,7 @@ impl Catalog {
         self.ids.swap_remove(number);
         self.holders.swap_remove(number);
         self.declared_s.swap_remove(number);
+        self.created_s.swap_remove(number);
         self.numbers.remove(id);
         // The last one has taken its place.
         if let Some(&moved) = self.ids.get(number) {
@@ -218,8 +224,25 @@ impl Catalog {
         self.removals
     }
 
-    pub(crate) fn set_now(&mut self, now_s: u32) {
-        self.now_s = now_s;
+    pub(crate) fn set_now(&mut self, now_s: u32, wall_s: u32) {
+        (self.now_s, self.wall_s) = (now_s, wall_s);
+    }
+
+    /// Since when a series is counted, in seconds since 1970.
+    pub(crate) fn created_s(&self, id: SeriesId) -> Option<u32> {
+        self.created_s.get(self.number(id)? as usize).copied()
+    }
+
+    /// A series was counted by an earlier catalog already.
+    pub(crate) fn set_created(&mut self, id: SeriesId, created_s: u32) {
+        if let Some(number) = self.number(id) {
+            self.created_s[number as usize] = created_s;
+        }
+    }
+
+    /// All are counted anew from now on.
+    pub(crate) fn begin_anew(&mut self) {
+        self.created_s.fill(self.wall_s);
     }
 
     pub(crate) fn find(&self, key: &Key) -> Option<SeriesId> {

@@ -1,0 +1,121 @@
+//! What a module does, put together from its series.
+
+use crate::answer::{Series, Values};
+use std::collections::BTreeMap;
+
+/// A module, in the instance or on one rank. What is not known is `None`.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct Work {
+    /// Turns of its reactor, per second.
+    pub(crate) wakeups: Option<f64>,
+    /// Percent of the time at work, the sum over ranks: 100 is one thread, always.
+    pub(crate) work: Option<f64>,
+    /// The same of the rank where it is highest.
+    pub(crate) max: Option<f64>,
+    /// That rank; where work is not known, the one with the most CPU time.
+    pub(crate) busiest: Option<u32>,
+    /// Percent of the time waiting inside its work, the sum over ranks.
+    pub(crate) blocked: Option<f64>,
+    /// Percent of a processor, the sum over ranks.
+    pub(crate) cpu: Option<f64>,
+    /// The work of a turn that 99 of 100 do not exceed, since the totals began.
+    pub(crate) p99_s: Option<f64>,
+    /// The longest one.
+    pub(crate) longest_s: Option<f64>,
+    /// Messages that it has not read, on the rank with the most.
+    pub(crate) sendq: Option<f64>,
+    /// Messages of it that the broker has not read, likewise.
+    pub(crate) recvq: Option<f64>,
+    /// The rank where it has not come back to its reactor for longest, and for how many seconds.
+    pub(crate) stalled: Option<(u32, f64)>,
+}
+
+impl Work {
+    fn take(&mut self, metric: &str, values: &Values) {
+        let percent = |rate: f64| Some(rate * 100.0);
+        match (metric, values) {
+            ("wakeups", Values::Counter { rate, .. }) => self.wakeups = Some(*rate),
+            ("work_s", Values::Counter { rate, max, .. }) => {
+                self.work = percent(*rate);
+                self.max = percent(max.map_or(0.0, |(_, rate)| rate));
+                self.busiest = max.map(|(rank, _)| rank);
+            }
+            ("blocked_s", Values::Counter { rate, .. }) => self.blocked = percent(*rate),
+            ("cpu_s", Values::Counter { rate, max, .. }) => {
+                self.cpu = percent(*rate);
+                // Series come in any order: where work is known it decides.
+                if self.work.is_none() {
+                    self.busiest = max.map(|(rank, _)| rank);
+                }
+            }
+            ("work_per_wakeup_s", Values::Timer { shape, .. }) => self.p99_s = shape.map(|shape| shape.p99),
+            ("longest_work_s", Values::Gauge { max, .. }) => self.longest_s = Some(max.value),
+            ("sendq", Values::Gauge { max, .. }) => self.sendq = Some(max.value),
+            ("recvq", Values::Gauge { max, .. }) => self.recvq = Some(max.value),
+            ("stalled", Values::Gauge { max, .. }) => self.stalled = Some((max.rank, max.value)),
+            _ => {}
+        }
+    }
+}
+
+/// Module and metric of a name like `modules.kvs.work_s`.
+pub(crate) fn of_module(name: &str) -> Option<(&str, &str)> {
+    name.strip_prefix("modules.")?.split_once('.')
+}
+
+/// Modules by what `key` makes of a module and its rank.
+pub(crate) fn works<K: Ord>(
+    series: &[Series],
+    key: impl Fn(&str, Option<u32>) -> Option<K>,
+) -> BTreeMap<K, Work> {
+    let mut works: BTreeMap<K, Work> = BTreeMap::new();
+    for one in series.iter().filter(|one| one.tags.is_empty()) {
+        if let Some((module, metric)) = of_module(&one.name).filter(|(_, metric)| METRICS.contains(metric))
+            && let Some(key) = key(module, one.rank)
+        {
+            works.entry(key).or_default().take(metric, &one.values);
+        }
+    }
+    works
+}
+
+/// The series that a line is made of.
+pub(crate) const METRICS: [&str; 9] = [
+    "wakeups",
+    "work_s",
+    "blocked_s",
+    "cpu_s",
+    "work_per_wakeup_s",
+    "longest_work_s",
+    "sendq",
+    "recvq",
+    "stalled",
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::top::sample;
+
+    #[test]
+    fn a_module_is_put_together_from_its_series() {
+        let answer = sample::answer();
+        let works = works(&answer.series, |module, _| Some(module.to_owned()));
+        let kvs = &works["kvs"];
+        assert_eq!((kvs.work, kvs.max, kvs.busiest), (Some(25.0), Some(20.0), Some(0)));
+        assert_eq!((kvs.wakeups, kvs.sendq, kvs.recvq), (Some(310.5), Some(12.0), Some(0.0)));
+        assert_eq!((kvs.p99_s, kvs.longest_s, kvs.stalled), (Some(0.002), Some(0.25), None));
+        // Without a hook, CPU time names the rank, and nothing is said of work.
+        let python = &works["sched-simple"];
+        assert_eq!((python.work, python.max, python.busiest), (None, None, Some(0)));
+        assert_eq!(works["content"].stalled, Some((3, 12.5)));
+    }
+
+    #[test]
+    fn the_order_of_series_does_not_matter() {
+        let mut answer = sample::answer();
+        let before = works(&answer.series, |module, _| Some(module.to_owned()));
+        answer.series.reverse();
+        assert_eq!(works(&answer.series, |module, _| Some(module.to_owned())), before);
+    }
+}
