@@ -182,16 +182,17 @@
 
   const redraw = () => plots.forEach(({ plot }) => plot.batch(() => plot.redraw(false)));
   // At once: paper does not wait for uPlot's next task.
-  const fit = width => plots.forEach(({ element, height, plot }) => {
-    const wanted = width || element.clientWidth;
+  const fit = (column, page) => plots.forEach(({ element, height, plot }) => {
+    const wanted = (element.closest(".wide") ? page : column) || element.clientWidth;
     if (wanted > 0 && wanted !== plot.width) plot.batch(() => plot.setSize({ width: wanted, height }));
   });
   new ResizeObserver(() => { if (!root.classList.contains("print")) fit(); }).observe(document.body);
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
-  // On paper: light, and as wide as a column of it.
+  // On paper: light, as wide as a column of it or all of it, and without a cursor.
   addEventListener("beforeprint", () => {
     root.classList.add("print");
-    fit(330);
+    fit(330, 680);
+    plots.forEach(({ plot }) => plot.setCursor({ left: -10, top: -10 }));
     redraw();
   });
   addEventListener("afterprint", () => {

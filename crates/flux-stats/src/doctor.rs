@@ -5,7 +5,6 @@
 
 mod evidence;
 mod finding;
-#[allow(dead_code, reason = "reports of recordings will ask for it")]
 mod recorded;
 mod rules;
 mod shown;
@@ -24,7 +23,7 @@ use std::time::Duration;
 /// Of an instance as small as this all ranks are asked for what is suspicious; of a larger one the suspects.
 const ASKED_MAX: u64 = 64;
 /// Rules look at a minute at most, and at what went offline in the rest.
-const SINCE_MIN: Duration = Duration::from_secs(60);
+pub(crate) const SINCE_MIN: Duration = Duration::from_secs(60);
 
 /// Say what is wrong with the instance, the worst first
 ///

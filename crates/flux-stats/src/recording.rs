@@ -52,7 +52,7 @@ mod writer;
 mod tests;
 
 pub(crate) use coder::Line;
-pub(crate) use reader::{Event, Reader};
+pub(crate) use reader::{Event, Moment, Reader};
 pub(crate) use stored::{Ended, Mark, Session};
 pub(crate) use writer::Writer;
 

@@ -3,6 +3,7 @@
 mod axis;
 mod charts;
 mod clock;
+mod findings;
 mod from_file;
 mod from_instance;
 mod gather;
@@ -15,6 +16,7 @@ mod tables;
 #[cfg(test)]
 mod tests;
 
+use crate::doctor;
 use crate::hosts::Hosts;
 use crate::instance::Reach;
 use crate::outcome::{self, Ended, Failure, Outcome};
@@ -31,7 +33,8 @@ const SINCE: Duration = Duration::from_secs(600);
 
 /// Make one HTML page of a recording, or of what the instance remembers
 ///
-/// Charts of modules, ranks, jobs and memory, and what was missing. The page is one file and
+/// Charts of modules, ranks, jobs and memory, what `flux stats doctor` finds (of a recording: what it would have found all
+/// along), and what was missing. The page is one file and
 /// loads nothing. No Flux is needed for a recording.
 #[derive(Args)]
 #[command(
@@ -59,16 +62,19 @@ fn duration(text: &str) -> Result<Duration, String> {
 }
 
 pub(crate) fn run(options: &Options, reach: &Reach) -> Ended {
-    let model = match &options.file {
-        Some(file) => from_file::model(file, options.since)?,
+    let clock = Clock::local();
+    let (model, findings) = match &options.file {
+        Some(file) => from_file::model(file, options.since, &clock)?,
         None => {
+            let (instance, since) = (reach.connect()?, options.since.unwrap_or(SINCE));
             let name = reach.uri().map_or("the enclosing instance".to_owned(), |uri| uri);
-            from_instance::model(&reach.connect()?, name, options.since.unwrap_or(SINCE))?.0
+            let evidence = doctor::gather(&instance, since.max(doctor::SINCE_MIN).as_secs_f64())?;
+            (from_instance::model(&instance, name, since)?, findings::now(&evidence))
         }
     };
     let now =
         SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64());
-    let page = page::page(&model, None, &Clock::local(), now);
+    let page = page::page(&model, &findings, &clock, now);
     match options.output.to_str() {
         Some("-") => outcome::print(&page)?,
         _ => write(&options.output, &page)?,

@@ -4,9 +4,7 @@ use super::coder::{Decoder, Line};
 use super::frame::{self, Frame, Piece, Pieces};
 use super::stored::{self, Delta, Ended, Mark, Session};
 use super::{Error, io};
-use crate::answer::Answer;
-#[cfg(test)]
-use crate::answer::Series;
+use crate::answer::{Answer, Series};
 use serde::de::DeserializeOwned;
 use stats_core::IdSet;
 use std::fs::File;
@@ -68,15 +66,13 @@ impl Moment<'_> {
     /// As it came.
     #[cfg(test)]
     pub(crate) fn answer(&self) -> Answer {
-        let series = self.lines().map(|Line { name, tags, rank, values }| Series {
-            name: name.to_owned(),
-            tags: tags.clone(),
-            rank,
-            ranks: None,
-            values,
-            since: None,
-        });
-        Answer { series: series.collect(), ..self.head() }
+        Answer { series: self.lines().map(Series::from).collect(), ..self.head() }
+    }
+}
+
+impl From<Line<'_>> for Series {
+    fn from(Line { name, tags, rank, values }: Line<'_>) -> Self {
+        Series { name: name.to_owned(), tags: tags.clone(), rank, ranks: None, values, since: None }
     }
 }
 

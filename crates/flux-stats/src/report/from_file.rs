@@ -1,8 +1,11 @@
 //! A report from a recording.
 
 use super::axis::Axis;
+use super::clock::Clock;
+use super::findings::Looking;
 use super::gather::Gathering;
 use super::model::{Model, NoteKind};
+use super::page::Finding;
 use crate::recording::{Ended, Error, Event, Mark, Reader};
 use crate::show;
 use std::path::Path;
@@ -29,8 +32,12 @@ struct Extent {
     unread: u64,
 }
 
-/// Of all of it, or of its last so many seconds.
-pub(super) fn model(path: &Path, since: Option<Duration>) -> Result<Model, Unusable> {
+/// Of all of it, or of its last so many seconds; and what was wrong in that time.
+pub(super) fn model(
+    path: &Path,
+    since: Option<Duration>,
+    clock: &Clock,
+) -> Result<(Model, Vec<Finding>), Unusable> {
     let name = path.display().to_string();
     let found = extent(path, &name)?;
     let Some(found) = found else {
@@ -43,6 +50,8 @@ pub(super) fn model(path: &Path, since: Option<Duration>) -> Result<Model, Unusa
     let start = since.map_or(found.start, |since| found.start.max(found.end - since.as_secs_f64()));
     let axis = Axis::new(start, found.end, found.step);
     let mut gathering = Gathering::new(axis, found.size);
+    let mut looking = Looking::new(found.end - start);
+    let mut interval = None;
     let mut reader = Reader::open(path)?;
     // What is told without a time of its own happened when the last thing before it did.
     let mut now = start;
@@ -65,9 +74,13 @@ pub(super) fn model(path: &Path, since: Option<Duration>) -> Result<Model, Unusa
                 let machine = if session.machine.is_empty() { "?" } else { &session.machine };
                 note(format!("flux-stats {} on {machine} began to record", session.recorder));
                 gathering.session(session.interval_s);
+                interval = session.interval_s;
             }
             Event::Answer(moment) => match moment.asked() {
-                None => gathering.answer(&moment.head(), moment.lines()),
+                None => {
+                    gathering.answer(&moment.head(), moment.lines());
+                    looking.see(&moment, interval);
+                }
                 Some(_) => gathering.by_rank(time, moment.lines()),
             },
             Event::Mark(Mark::Lost(why)) => gathering.lost(now, why),
@@ -95,7 +108,7 @@ pub(super) fn model(path: &Path, since: Option<Duration>) -> Result<Model, Unusa
             }
         }
     }
-    Ok(gathering.finish(name))
+    Ok((gathering.finish(name), looking.finish(clock)))
 }
 
 /// A first reading. `None`: nobody ever recorded to it.

@@ -14,8 +14,8 @@ use std::time::Duration;
 const BY_RANK: [&str; 2] = ["modules.*.work_s", "modules.*.longest_work_s"];
 const RANKS_AT_A_TIME: usize = 64;
 
-/// Of the last so many seconds, as far as the instance's `history` reaches; with the answer that it was made from.
-pub(super) fn model(instance: &Instance, name: String, since: Duration) -> Result<(Model, Answer), Error> {
+/// Of the last so many seconds, as far as the instance's `history` reaches.
+pub(super) fn model(instance: &Instance, name: String, since: Duration) -> Result<Model, Error> {
     let seconds = since.as_secs_f64();
     let answer = instance.ask(&Question::default().since(seconds))?;
     let history = answer.series.iter().filter_map(|series| series.since.as_ref());
@@ -39,11 +39,11 @@ pub(super) fn model(instance: &Instance, name: String, since: Duration) -> Resul
         heat: Heat::new(&axis, answer.instance.size),
         notes: Vec::new(),
         notes_left_out: 0,
-        last: Answer { series: Vec::new(), ..answer.clone() },
+        last: Answer { series: Vec::new(), ..answer },
         axis,
     };
     ask_ranks(instance, &covered, seconds, &mut model)?;
-    Ok((model, answer))
+    Ok(model)
 }
 
 /// When each slot of a history began and ended, and what it has; what is not known left out.

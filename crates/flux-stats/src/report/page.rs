@@ -13,7 +13,7 @@ const LIBRARY: &str = include_str!("../../assets/uPlot.iife.min.js");
 const SCRIPT: &str = include_str!("../../assets/page.js");
 
 /// The page of a report. `made` is now, in seconds since 1970.
-pub(super) fn page(model: &Model, findings: Option<&[Finding]>, clock: &Clock, made: f64) -> String {
+pub(super) fn page(model: &Model, findings: &[Finding], clock: &Clock, made: f64) -> String {
     let charts = charts::all(model);
     let title = title(model);
     // Nothing is loaded, and no script runs but these two, whatever a name may contain.
@@ -42,7 +42,7 @@ pub(super) fn page(model: &Model, findings: Option<&[Finding]>, clock: &Clock, m
                     h1 { (title) }
                     p.lead { (clock.span(model.axis.start, model.axis.end())) }
                     nav aria-label="Parts of this page" {
-                        @if findings.is_some() { a href="#findings" { "Findings" } }
+                        a href="#findings" { "Findings" }
                         a href="#modules" { "Modules" }
                         a href="#ranks" { "Ranks" }
                         @if !section("jobs").is_empty() { a href="#jobs" { "Jobs" } }
@@ -53,9 +53,7 @@ pub(super) fn page(model: &Model, findings: Option<&[Finding]>, clock: &Clock, m
                 }
                 main {
                     section #summary aria-label="Summary" { (tables::summary(model, clock)) }
-                    @if let Some(findings) = findings {
-                        section #findings { h2 { "Findings" } (found(findings)) }
-                    }
+                    section #findings { h2 { "Findings" } (found(findings)) }
                     section #modules {
                         h2 { "Modules" }
                         noscript { p.hint { "Charts need scripts; the tables have the same numbers." } }
@@ -87,10 +85,16 @@ pub(super) fn page(model: &Model, findings: Option<&[Finding]>, clock: &Clock, m
 
 /// What is wrong, in a sentence, with its evidence and what shows it.
 pub(super) struct Finding {
-    pub(super) kind: String,
+    pub(super) name: &'static str,
+    pub(super) severity: &'static str,
     pub(super) text: String,
+    /// On which ranks; none: the instance.
+    pub(super) place: Option<String>,
+    /// Of a recording, when it was seen.
+    pub(super) when: Option<String>,
     pub(super) evidence: Vec<String>,
-    pub(super) query: Option<String>,
+    /// The command that shows it, while it lasts.
+    pub(super) query: String,
 }
 
 fn title(model: &Model) -> String {
@@ -112,11 +116,15 @@ fn found(findings: &[Finding]) -> Markup {
             ol.findings {
                 @for finding in findings {
                     li {
-                        p { strong { (finding.text) } " " span.kind { (finding.kind) } }
-                        @if !finding.evidence.is_empty() {
-                            ul { @for evidence in &finding.evidence { li { (evidence) } } }
+                        p {
+                            span class={ "severity " (finding.severity) } { (finding.severity) } " "
+                            strong { (finding.name) }
+                            @if let Some(place) = &finding.place { " on " (place) }
+                            @if let Some(when) = &finding.when { ", " (when) }
                         }
-                        @if let Some(query) = &finding.query { p { code { (query) } } }
+                        p { (finding.text) "." }
+                        p.hint { (finding.evidence.join(", ")) }
+                        p { code { (finding.query) } }
                     }
                 }
             }

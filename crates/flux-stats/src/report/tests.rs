@@ -26,12 +26,12 @@ impl Recorded {
     }
 
     fn model(&self, since: Option<u64>) -> Model {
-        from_file::model(&self.path, since.map(Duration::from_secs)).unwrap()
+        from_file::model(&self.path, since.map(Duration::from_secs), &Clock::utc()).unwrap().0
     }
 
     fn page(&self) -> String {
-        let model = self.model(None);
-        page::page(&model, None, &Clock::utc(), START)
+        let (model, findings) = from_file::model(&self.path, None, &Clock::utc()).unwrap();
+        page::page(&model, &findings, &Clock::utc(), START)
     }
 }
 
@@ -164,6 +164,44 @@ fn gaps_resets_and_who_was_missing_are_told_and_not_charted() {
     assert!(rates[model.axis.slot(START + 40.0)].is_nan());
     assert!(!model.track("modules.loadgen.work_s").unwrap().alive);
     assert_eq!(model.notes.iter().filter(|note| note.kind == NoteKind::Gap).count(), 2);
+}
+
+#[test]
+fn what_was_wrong_at_any_time_of_a_recording_is_told_with_when() {
+    let mut recorded = Recorded::new();
+    // For three minutes a module of rank 2 works all the time, then for half an hour it does not.
+    let mut work = 0.0;
+    for step in 0..1000_u32 {
+        let seconds = f64::from(step) * 2.0;
+        let share = if (60.0..240.0).contains(&seconds) { 0.99 } else { 0.01 };
+        work += share * 2.0;
+        let name = |what: &str| format!("modules.sched.{what}");
+        let extreme = Extreme { value: 1.0, rank: 2, time: None };
+        let loaded = Values::Gauge { count: 1, sum: 1.0, min: extreme, max: extreme };
+        let rate = |total: f64, rate: f64| Values::Counter { total, rate, max: Some((2, rate)) };
+        let all = vec![
+            series(name("work_s"), None, rate(work, share)),
+            series(name("cpu_s"), None, rate(work, share)),
+            series(name("wakeups"), None, rate(seconds * 50.0, 50.0)),
+            series(name("rx.request"), None, rate(seconds * 50.0, 50.0)),
+            series(name("loaded"), None, loaded),
+        ];
+        recorded.writer.answer(answer(seconds, all)).unwrap();
+    }
+    let (_, findings) = from_file::model(&recorded.path, None, &Clock::utc()).unwrap();
+    let told: Vec<String> = findings
+        .iter()
+        .map(|finding| {
+            let place = finding.place.as_deref().unwrap_or("the instance");
+            format!("{} {} on {place}: {:?}; {}", finding.severity, finding.name, finding.when, finding.query)
+        })
+        .collect();
+    insta::assert_snapshot!(told.join("\n"), @r#"warning module-busy on rank 2 (n2): Some("seen from 2023-11-14 22:15:20 to 2023-11-14 22:17:20"); flux stats query 'modules.sched.{work_s,wakeups,cpu_s,sendq}' --rank 2 --since 5m"#);
+    let page = recorded.page();
+    assert!(page.contains("<strong>module-busy</strong> on rank 2 (n2), seen from"), "it is on the page");
+    // Of the last ten minutes there is nothing to tell.
+    let since = Some(Duration::from_secs(600));
+    assert!(from_file::model(&recorded.path, since, &Clock::utc()).unwrap().1.is_empty());
 }
 
 /// Of each element of that name, its attributes and its content.
@@ -318,7 +356,7 @@ fn times_are_in_the_zone_of_the_reader() {
 #[test]
 fn a_file_without_answers_makes_no_page() {
     let recorded = Recorded::new();
-    let error = from_file::model(&recorded.path, None).err().unwrap().to_string();
+    let error = from_file::model(&recorded.path, None, &Clock::utc()).err().unwrap().to_string();
     assert!(error.ends_with("some.rec has no answers"), "{error}");
     let mut recorded = eventful();
     drop(std::mem::replace(
@@ -332,6 +370,6 @@ fn a_file_without_answers_makes_no_page() {
         }
     }
     std::fs::write(&recorded.path, bytes).unwrap();
-    let error = from_file::model(&recorded.path, None).err().unwrap().to_string();
+    let error = from_file::model(&recorded.path, None, &Clock::utc()).err().unwrap().to_string();
     assert!(error.contains("has no answers"), "{error}");
 }
