@@ -6,7 +6,7 @@ use std::net::UdpSocket;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use tests::{eventually, facts, number, query, real, series};
+use tests::{eventually, facts, long, number, query, real, series};
 
 /// Rules want half a minute, or a whole one, of what they tell of; the rest is for a busy machine.
 const LIMIT: Duration = Duration::from_secs(240);
@@ -157,6 +157,9 @@ fn ranks_without_the_module_leave_a_doubt(backend: Backend) {
 /// 6009, 7533: a service that is kept busy by what others ask of it.
 #[test]
 fn a_service_under_constant_load_is_named_first() {
+    if !long("a_service_under_constant_load_is_named_first") {
+        return;
+    }
     let Some(backend) = real() else { return };
     let instance = start(backend, 2);
     instance.load([1], "loadgen", &[]).unwrap();
@@ -267,6 +270,9 @@ fn a_lost_broker_and_a_silent_one_are_named_first() {
 /// 6114, 7809: memory that grows by more than jobs explain.
 #[test]
 fn memory_that_leaks_is_named_first_and_what_jobs_leave_behind_is_not() {
+    if !long("memory_that_leaks_is_named_first_and_what_jobs_leave_behind_is_not") {
+        return;
+    }
     let Some(backend) = real() else { return };
     let instance = start(backend, 2);
     instance.load([1], "loadgen", &["rate=2", "leak=1500000"]).unwrap();
@@ -285,6 +291,9 @@ fn memory_that_leaks_is_named_first_and_what_jobs_leave_behind_is_not() {
 /// 5909 and what admins do on purpose: jobs that are held may not run, jobs without a scheduler could.
 #[test]
 fn jobs_that_no_scheduler_takes_are_named_first_and_held_ones_are_not() {
+    if !long("jobs_that_no_scheduler_takes_are_named_first_and_held_ones_are_not") {
+        return;
+    }
     let Some(backend) = real() else { return };
     let instance = start_with(backend, 2, &[]);
     let flux = flux(&instance);
@@ -337,6 +346,9 @@ fn datagrams_that_are_dropped_are_named_first() {
 /// As in flux-core's own throughput test no job is really executed: then the brokers are what limits it.
 #[test]
 fn an_instance_that_runs_as_many_jobs_as_it_can_hears_nothing() {
+    if !long("an_instance_that_runs_as_many_jobs_as_it_can_hears_nothing") {
+        return;
+    }
     let Some(backend) = real() else { return };
     let instance = start_with(backend, 4, &[]);
     let flux = flux(&instance);

@@ -65,6 +65,15 @@ pub fn from_environment(name: &str, or: u64) -> u64 {
     std::env::var(name).ok().and_then(|value| value.parse().ok()).unwrap_or(or)
 }
 
+/// Whether what takes minutes runs, too: `FLUX_STATS_LONG=1`. If not, one line says that `what` does not.
+pub fn long(what: &str) -> bool {
+    let long = from_environment("FLUX_STATS_LONG", 0) != 0;
+    if !long {
+        say(&format!("skipped: {what} takes minutes (FLUX_STATS_LONG=1)"));
+    }
+    long
+}
+
 /// For how many seconds programs push known numbers: `FLUX_STATS_PUSH_SECONDS`.
 pub fn push_seconds() -> u64 {
     from_environment("FLUX_STATS_PUSH_SECONDS", 5)
