@@ -88,7 +88,7 @@ pub struct Setting {
     pub place: Place,
     /// How often; `None`: once, at the end. What is served is what rank 0 has, however often it is asked.
     pub period: Option<Duration>,
-    /// Patterns of names; none: all but the names of others (see [`Setting::wants`]).
+    /// Patterns of names; none: all but the names of others.
     pub patterns: Vec<String>,
     /// What names begin with.
     pub prefix: String,
