@@ -274,7 +274,9 @@ fn a_shell_sends_what_it_counts(backend: Backend) {
     assert!(refused(&["send", "modules.kvs.mine", "1"]).contains("are the service's own"));
     assert!(refused(&["send", "a", "1", "-t", "g", "--ttl=-1"]).contains("ttl: expected seconds"));
     instance.remove([1], "stats-agg").unwrap();
-    assert!(refused(&["send", "a", "1"]).contains("no stats-agg on rank 1: flux module load stats-agg"));
+    assert!(
+        refused(&["send", "a", "1"]).contains("stats-agg is not loaded on rank 1: run `flux stats load`")
+    );
     instance.remove([0, 2, 3], "stats-agg").unwrap();
     instance.stop().unwrap();
 }
@@ -301,10 +303,7 @@ fn a_guest_pushes_when_allowed_under_names_of_its_own(backend: Backend) {
             .map_or(String::new(), |error| error.to_string())
     };
     instance.load(0..2, "stats-agg", &["period=300ms"]).unwrap();
-    assert!(
-        send("app.runs", 1, None).contains("only the instance owner may push (guest-push=true"),
-        "the default"
-    );
+    assert!(send("app.runs", 1, None).contains("guest-push=true"), "the default");
     instance.remove(0..2, "stats-agg").unwrap();
     instance.load(0..2, "stats-agg", &["period=300ms", "guest-push=true", "guest-series=3"]).unwrap();
     assert_eq!(send("app.runs", 5, None), "");

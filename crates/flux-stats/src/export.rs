@@ -5,9 +5,9 @@ use crate::outcome::{Ended, Failure, Outcome, print, say};
 use crate::show;
 use clap::{Args, ValueEnum};
 use serde_json::Value as Json;
-use stats_export::Snapshot;
 use stats_export::formats::prometheus::{Format as Exposition, expose};
 use stats_export::formats::{graphite, influx, jsonl, otlp};
+use stats_export::{Snapshot, is_of_others};
 
 /// As the module's exporters have it.
 const PREFIX: &str = "flux";
@@ -23,7 +23,7 @@ const PREFIX_MAX: usize = 100;
   flux stats export --format graphite 'jobs.*' | nc graphite 2003
   flux stats export --format influx --by rank 'modules.*.work_s'")]
 pub(crate) struct Options {
-    /// Which series, as `flux stats query` takes them; all without one
+    /// Which series, as `flux stats query` takes them; all without one, but for the names of others (node_up_count, …)
     #[arg(value_name = "PATTERN")]
     patterns: Vec<String>,
     /// The format
@@ -85,13 +85,24 @@ pub(crate) fn run(options: &Options, reach: &Reach) -> Ended {
             options.patterns.join(" or ")
         )));
     }
-    print(&options.written(&serde_json::from_str(&text)?)?)?;
+    let mut written: Json = serde_json::from_str(&text)?;
+    if options.patterns.is_empty() {
+        leave_out_others(&mut written);
+    }
+    print(&options.written(&written)?)?;
     if !answer.is_partial() {
         return Ok(Outcome::Done);
     }
     // Who reads the numbers may not see that some are missing.
     say(&show::coverage(&answer));
     Ok(Outcome::Partial)
+}
+
+/// As exporters do without a pattern: each fact once.
+fn leave_out_others(answer: &mut Json) {
+    if let Some(series) = answer["series"].as_array_mut() {
+        series.retain(|one| !one["name"].as_str().is_some_and(is_of_others));
+    }
 }
 
 impl Options {
@@ -133,6 +144,14 @@ mod tests {
         assert!(written(Format::Prometheus).contains("hpc_app_steps_total{queue=\"a\"} 7\n"));
         assert!(written(Format::Openmetrics).ends_with("# EOF\n"));
         assert!(written(Format::Graphite).contains("hpc.app.steps;queue=a 7 1700000000\n"));
+    }
+
+    #[test]
+    fn each_fact_is_told_once() {
+        let mut answer =
+            json!({ "series": [{ "name": "app.steps" }, { "name": "node_up_count" }, { "name": "own" }] });
+        leave_out_others(&mut answer);
+        assert_eq!(answer["series"], json!([{ "name": "app.steps" }, { "name": "own" }]));
     }
 
     #[test]

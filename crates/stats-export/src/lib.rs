@@ -58,6 +58,7 @@ pub mod fuzzing {
 pub use counts::Counts;
 pub use exporter::{Exporter, Plan, Wanted};
 pub use setting::{BadSetting, EXPORTERS_MAX, Place, Setting, Type, settle};
+pub use sink::is_of_others;
 pub use snapshot::{
     BadAnswer, Coverage, Instance, Point, QUANTILES, Raw, Shape, Snapshot, Timer, Unit, Value, View,
 };

@@ -46,6 +46,12 @@ pub(crate) struct Selection {
     most: Access,
 }
 
+/// Whether others have exported the same fact by this name: told where it is asked for, since it would be told twice.
+pub fn is_of_others(name: &str) -> bool {
+    // Others' names have no dots.
+    !name.contains('.') && described(name).is_some_and(|row| row.alias)
+}
+
 impl Selection {
     /// Of what may be told to the owner, or to anybody on this machine.
     pub(crate) fn new(setting: &Setting, anybody: bool, private_jobs: bool) -> Self {
@@ -59,12 +65,7 @@ impl Selection {
 
     pub(crate) fn view<'a>(&self, snapshot: &'a Snapshot) -> View<'a> {
         let wanted = |name: &str, tags: &[(String, String)]| {
-            let named = if self.all {
-                // Others' names have no dots.
-                name.contains('.') || !described(name).is_some_and(|row| row.alias)
-            } else {
-                self.query.matches(name)
-            };
+            let named = if self.all { !is_of_others(name) } else { self.query.matches(name) };
             named
                 && (self.most == Access::Owner
                     || access(name, tags.iter().map(|(key, _)| key.as_str())) <= self.most)
