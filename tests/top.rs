@@ -189,7 +189,9 @@ impl Terminal {
     /// Starts it, and waits for all ranks; its process.
     fn top(&self, arguments: &str) -> u32 {
         self.line(&format!("clear; sh -c 'echo pid $$; exec \"$TOP\" top {arguments}'"));
-        self.eventually("all ranks are shown", |screen| screen.contains(" 4 of 4 covered "));
+        self.eventually("all ranks are shown, and what is loaded on them", |screen| {
+            screen.contains(" 4 of 4 covered ") && names(screen).contains(&"loadgen".into())
+        });
         let children =
             std::fs::read_to_string(format!("/proc/{0}/task/{0}/children", self.state("#{pane_pid}")));
         children.unwrap().trim().parse().unwrap()
