@@ -1,15 +1,11 @@
 //! Where lines arrive: loopback UDP, and Unix datagram sockets that the instance's owner alone can send to.
 
-use nix::errno::Errno;
-use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, bind, setsockopt, socket, sockopt};
-use nix::sys::stat::{Mode, fchmod};
+use crate::private_socket::{PrivateSocket, SocketFile};
+use nix::sys::socket::{setsockopt, sockopt};
 use std::fmt;
-use std::fs;
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
-use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
@@ -90,8 +86,7 @@ pub struct Socket {
     /// As a sender finds it: with the port and the path.
     pub bound: Address,
     fd: OwnedFd,
-    /// The file's path, device and inode.
-    file: Option<(PathBuf, u64, u64)>,
+    _file: Option<SocketFile>,
 }
 
 impl Socket {
@@ -116,40 +111,13 @@ impl Socket {
     fn udp(address: &Address, at: SocketAddr) -> io::Result<Self> {
         let socket = UdpSocket::bind(at)?;
         let bound = Address::Udp(socket.local_addr()?);
-        Ok(Socket { address: address.clone(), bound, fd: socket.into(), file: None })
+        Ok(Socket { address: address.clone(), bound, fd: socket.into(), _file: None })
     }
 
     fn unix(address: &Address, path: &Path) -> io::Result<Self> {
-        remove_left_over(path)?;
-        let fd = socket(AddressFamily::Unix, SockType::Datagram, SockFlag::SOCK_CLOEXEC, None)?;
-        // Before it is bound: the file takes the mode of the socket, so that there is no moment with another.
-        fchmod(&fd, Mode::S_IRUSR | Mode::S_IWUSR)?;
-        let at = UnixAddr::new(path).map_err(|error| match error {
-            Errno::ENAMETOOLONG => io::Error::new(
-                io::ErrorKind::InvalidInput,
-                "the path is longer than a socket's may be (107 bytes)",
-            ),
-            other => other.into(),
-        })?;
-        bind(std::os::fd::AsRawFd::as_raw_fd(&fd), &at)?;
-        let made = fs::symlink_metadata(path)?;
+        let (fd, file) = PrivateSocket::Datagram.bind(path)?;
         let bound = Address::Unix(Some(path.to_owned()));
-        let file = Some((path.to_owned(), made.dev(), made.ino()));
-        Ok(Socket { address: address.clone(), bound, fd, file })
-    }
-}
-
-/// Removes the socket of a process that is gone: nobody listens there.
-fn remove_left_over(path: &Path) -> io::Result<()> {
-    let Ok(present) = fs::symlink_metadata(path) else { return Ok(()) };
-    if !present.file_type().is_socket() {
-        return Err(io::Error::new(io::ErrorKind::AlreadyExists, "a file that is no socket is there"));
-    }
-    match UnixDatagram::unbound()?.connect(path) {
-        Ok(()) => Err(io::ErrorKind::AddrInUse.into()),
-        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => fs::remove_file(path),
-        // EPROTOTYPE: a stream socket, say.
-        Err(_) => Err(io::ErrorKind::AddrInUse.into()),
+        Ok(Socket { address: address.clone(), bound, fd, _file: Some(file) })
     }
 }
 
@@ -159,22 +127,12 @@ impl AsFd for Socket {
     }
 }
 
-impl Drop for Socket {
-    fn drop(&mut self) {
-        if let Some((path, device, inode)) = &self.file {
-            // If it is still ours.
-            let same = fs::symlink_metadata(path).is_ok_and(|at| at.dev() == *device && at.ino() == *inode);
-            if same {
-                let _ = fs::remove_file(path);
-            }
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
     use std::os::unix::fs::PermissionsExt;
+    use std::os::unix::net::UnixDatagram;
 
     fn parse(text: &str) -> Result<Address, ParseAddressError> {
         text.parse()

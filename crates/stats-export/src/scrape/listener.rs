@@ -2,16 +2,13 @@
 
 use super::connection::Stream;
 use crate::address::ListenAt;
-use nix::errno::Errno;
-use nix::sys::socket::{AddressFamily, Backlog, SockFlag, SockType, UnixAddr, bind, listen, socket};
-use nix::sys::stat::{Mode, fchmod};
-use std::fs;
+use nix::sys::socket::{Backlog, listen};
+use stats_ingest::{PrivateSocket, SocketFile};
 use std::io;
 use std::net::TcpListener;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
-use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::{Path, PathBuf};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::UnixListener;
+use std::path::Path;
 
 const BACKLOG: i32 = 32;
 
@@ -25,8 +22,7 @@ pub(crate) struct Listener {
     socket: Socket,
     /// As a scraper finds it.
     pub(crate) bound: ListenAt,
-    /// The file's path, device and inode.
-    file: Option<(PathBuf, u64, u64)>,
+    _file: Option<SocketFile>,
 }
 
 impl Listener {
@@ -36,31 +32,17 @@ impl Listener {
                 let socket = TcpListener::bind(address)?;
                 socket.set_nonblocking(true)?;
                 let bound = ListenAt::Tcp(socket.local_addr()?);
-                Ok(Listener { socket: Socket::Tcp(socket), bound, file: None })
+                Ok(Listener { socket: Socket::Tcp(socket), bound, _file: None })
             }
             ListenAt::Unix(path) => Self::unix(path.as_deref().unwrap_or(default_path)),
         }
     }
 
     fn unix(path: &Path) -> io::Result<Self> {
-        remove_left_over(path)?;
-        let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
-        let fd = socket(AddressFamily::Unix, SockType::Stream, flags, None)?;
-        // Before it is bound: the file takes the mode of the socket, so that there is no moment with another.
-        fchmod(&fd, Mode::S_IRUSR | Mode::S_IWUSR)?;
-        let at = UnixAddr::new(path).map_err(|error| match error {
-            Errno::ENAMETOOLONG => io::Error::new(
-                io::ErrorKind::InvalidInput,
-                "the path is longer than a socket's may be (107 bytes)",
-            ),
-            other => other.into(),
-        })?;
-        bind(fd.as_raw_fd(), &at)?;
+        let (fd, file) = PrivateSocket::Stream.bind(path)?;
         listen(&fd, Backlog::new(BACKLOG)?)?;
-        let made = fs::symlink_metadata(path)?;
-        let file = Some((path.to_owned(), made.dev(), made.ino()));
         let bound = ListenAt::Unix(Some(path.to_owned()));
-        Ok(Listener { socket: Socket::Unix(fd.into()), bound, file })
+        Ok(Listener { socket: Socket::Unix(fd.into()), bound, _file: Some(file) })
     }
 
     /// Who has connected; `None`: nobody else.
@@ -85,18 +67,6 @@ impl Listener {
     }
 }
 
-/// Removes the socket of a process that is gone: nobody listens there.
-fn remove_left_over(path: &Path) -> io::Result<()> {
-    let Ok(present) = fs::symlink_metadata(path) else { return Ok(()) };
-    if !present.file_type().is_socket() {
-        return Err(io::Error::new(io::ErrorKind::AlreadyExists, "a file that is no socket is there"));
-    }
-    match UnixStream::connect(path) {
-        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => fs::remove_file(path),
-        _ => Err(io::ErrorKind::AddrInUse.into()),
-    }
-}
-
 impl AsFd for Listener {
     fn as_fd(&self) -> BorrowedFd<'_> {
         match &self.socket {
@@ -106,21 +76,10 @@ impl AsFd for Listener {
     }
 }
 
-impl Drop for Listener {
-    fn drop(&mut self) {
-        if let Some((path, device, inode)) = &self.file {
-            // If it is still ours.
-            let same = fs::symlink_metadata(path).is_ok_and(|at| at.dev() == *device && at.ino() == *inode);
-            if same {
-                let _ = fs::remove_file(path);
-            }
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
     use std::os::unix::fs::PermissionsExt;
 
     #[test]
