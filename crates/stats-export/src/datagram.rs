@@ -4,7 +4,7 @@ use crate::counts::Counts;
 use crate::formats::statsd::Forward;
 use crate::resolve::{Looked, Lookup};
 use crate::setting::{Place, Setting};
-use crate::sink::{Selection, Sink, buffered};
+use crate::sink::{Due, Selection, Sink, buffered};
 use crate::snapshot::Snapshot;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags};
@@ -45,8 +45,7 @@ pub(crate) struct Datagrams {
     opened: Instant,
     /// Nothing is done before.
     again: Instant,
-    due: Instant,
-    begun: bool,
+    due: Due,
     ending: bool,
 }
 
@@ -61,8 +60,7 @@ impl Datagrams {
             socket: Socket::Closed,
             opened: now,
             again: now,
-            due: now,
-            begun: false,
+            due: Due::from(now),
             ending: false,
         }
     }
@@ -188,15 +186,10 @@ fn udp(to: SocketAddr) -> io::Result<UdpSocket> {
 
 impl Sink for Datagrams {
     fn offer(&mut self, snapshot: &Arc<Snapshot>, now: Instant) {
-        // The first says where to begin, at whatever time it comes.
-        let first = !std::mem::replace(&mut self.begun, true);
-        if self.ending || (now < self.due && !first) {
-            return;
+        if !self.ending && self.due.takes(self.setting.period.unwrap_or_default(), now) {
+            self.enqueue(snapshot, now);
+            self.go_on(now);
         }
-        let period = self.setting.period.unwrap_or_default();
-        self.due = (self.due + period).max(now + period / 2);
-        self.enqueue(snapshot, now);
-        self.go_on(now);
     }
 
     fn end(&mut self, snapshot: Option<&Arc<Snapshot>>, now: Instant) {

@@ -5,7 +5,7 @@
 use crate::counts::Counts;
 use crate::formats::jsonl;
 use crate::setting::{Place, Setting};
-use crate::sink::{Selection, Sink};
+use crate::sink::{Due, Selection, Sink};
 use crate::snapshot::Snapshot;
 use nix::poll::{PollFd, PollFlags};
 use std::fs::{self, File, OpenOptions};
@@ -23,13 +23,13 @@ pub(crate) struct Lines {
     setting: Setting,
     selection: Selection,
     counts: Arc<Counts>,
-    due: Instant,
+    due: Due,
 }
 
 impl Lines {
     pub(crate) fn new(setting: &Setting, private_jobs: bool, counts: Arc<Counts>, now: Instant) -> Self {
         let selection = Selection::new(setting, false, private_jobs);
-        Lines { setting: setting.clone(), selection, counts, due: now }
+        Lines { setting: setting.clone(), selection, counts, due: Due::from(now) }
     }
 
     fn write(&mut self, snapshot: &Snapshot, now: Instant) {
@@ -88,9 +88,9 @@ fn aside(path: &Path, number: u32) -> PathBuf {
 
 impl Sink for Lines {
     fn offer(&mut self, snapshot: &Arc<Snapshot>, now: Instant) {
-        let Some(period) = self.setting.period.filter(|_| now >= self.due) else { return };
-        self.due = (self.due + period).max(now + period / 2);
-        self.write(snapshot, now);
+        if self.setting.period.is_some_and(|period| self.due.takes(period, now)) {
+            self.write(snapshot, now);
+        }
     }
 
     fn end(&mut self, snapshot: Option<&Arc<Snapshot>>, now: Instant) {

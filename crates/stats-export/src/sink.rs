@@ -75,6 +75,25 @@ impl Selection {
     }
 }
 
+/// When a sink that sends by itself takes numbers next: the first that there are, then once a period.
+#[derive(Debug)]
+pub(crate) struct Due(Instant);
+
+impl Due {
+    pub(crate) fn from(now: Instant) -> Self {
+        Due(now)
+    }
+
+    /// Whether those of `now` are taken. Numbers come by the instance's period: a little early is in time.
+    pub(crate) fn takes(&mut self, period: Duration, now: Instant) -> bool {
+        let due = now >= self.0;
+        if due {
+            self.0 = (self.0 + period).max(now + period / 2);
+        }
+        due
+    }
+}
+
 /// A secret in a file, read anew now and then.
 #[derive(Debug)]
 pub(crate) struct Credentials {

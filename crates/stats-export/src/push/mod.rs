@@ -11,7 +11,7 @@ use crate::address::Remote;
 use crate::counts::Counts;
 use crate::formats::{graphite, influx, otlp};
 use crate::setting::{Place, Setting, Type};
-use crate::sink::{Credentials, Selection, Sink, buffered};
+use crate::sink::{Credentials, Due, Selection, Sink, buffered};
 use crate::snapshot::Snapshot;
 use link::{Link, Progress};
 use nix::poll::{PollFd, PollFlags};
@@ -52,7 +52,7 @@ pub(crate) struct Push {
     again: Instant,
     pause: Duration,
     /// When numbers are taken the next time.
-    due: Instant,
+    due: Due,
     ending: bool,
 }
 
@@ -75,7 +75,7 @@ impl Push {
             link: Link::default(),
             again: now,
             pause: PAUSE_MIN,
-            due: now,
+            due: Due::from(now),
             ending: false,
         }
     }
@@ -238,14 +238,10 @@ impl Push {
 
 impl Sink for Push {
     fn offer(&mut self, snapshot: &Arc<Snapshot>, now: Instant) {
-        if now < self.due || self.ending {
-            return;
+        if !self.ending && self.due.takes(self.setting.period.unwrap_or_default(), now) {
+            self.enqueue(snapshot, now);
+            self.go_on(now);
         }
-        // Numbers come by the instance's period: a little early is in time.
-        let period = self.setting.period.unwrap_or_default();
-        self.due = (self.due + period).max(now + period / 2);
-        self.enqueue(snapshot, now);
-        self.go_on(now);
     }
 
     fn end(&mut self, snapshot: Option<&Arc<Snapshot>>, now: Instant) {
