@@ -60,7 +60,7 @@ impl Datagrams {
             socket: Socket::Closed,
             opened: now,
             again: now,
-            due: Due::from(now),
+            due: Due::default(),
             ending: false,
         }
     }

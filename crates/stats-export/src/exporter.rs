@@ -340,7 +340,7 @@ fn begin(wanted: &Wanted, plan: &Plan, now: Instant) -> Box<dyn Sink> {
             Box::new(Scrape::new(setting, plan.default_path.clone(), private_jobs, counts.clone(), now))
         }
         Type::Statsd => Box::new(Datagrams::new(setting, private_jobs, counts.clone(), now)),
-        Type::Json => Box::new(Lines::new(setting, private_jobs, counts.clone(), now)),
+        Type::Json => Box::new(Lines::new(setting, private_jobs, counts.clone())),
         Type::Graphite | Type::GraphitePickle | Type::Influx | Type::Otlp | Type::OtlpJson => {
             Box::new(Push::new(setting, private_jobs, counts.clone(), now))
         }

@@ -27,9 +27,9 @@ pub(crate) struct Lines {
 }
 
 impl Lines {
-    pub(crate) fn new(setting: &Setting, private_jobs: bool, counts: Arc<Counts>, now: Instant) -> Self {
+    pub(crate) fn new(setting: &Setting, private_jobs: bool, counts: Arc<Counts>) -> Self {
         let selection = Selection::new(setting, false, private_jobs);
-        Lines { setting: setting.clone(), selection, counts, due: Due::from(now) }
+        Lines { setting: setting.clone(), selection, counts, due: Due::default() }
     }
 
     fn write(&mut self, snapshot: &Snapshot, now: Instant) {
@@ -140,7 +140,7 @@ mod tests {
         let target = folder.path().join("{jobid}.jsonl");
         let setting = Setting::parse(&format!("json,target={},period=at-exit", target.display())).unwrap();
         let (now, counts) = (Instant::now(), Arc::<Counts>::default());
-        let mut lines = Lines::new(&setting, false, counts.clone(), now);
+        let mut lines = Lines::new(&setting, false, counts.clone());
         let snapshot = Arc::new(sample::snapshot());
         lines.offer(&snapshot, now);
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);

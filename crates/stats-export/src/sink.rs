@@ -76,19 +76,15 @@ impl Selection {
 }
 
 /// When a sink that sends by itself takes numbers next: the first that there are, then once a period.
-#[derive(Debug)]
-pub(crate) struct Due(Instant);
+#[derive(Debug, Default)]
+pub(crate) struct Due(Option<Instant>);
 
 impl Due {
-    pub(crate) fn from(now: Instant) -> Self {
-        Due(now)
-    }
-
     /// Whether those of `now` are taken. Numbers come by the instance's period: a little early is in time.
     pub(crate) fn takes(&mut self, period: Duration, now: Instant) -> bool {
-        let due = now >= self.0;
+        let due = self.0.is_none_or(|at| now >= at);
         if due {
-            self.0 = (self.0 + period).max(now + period / 2);
+            self.0 = Some((self.0.unwrap_or(now) + period).max(now + period / 2));
         }
         due
     }

@@ -75,7 +75,7 @@ impl Push {
             link: Link::default(),
             again: now,
             pause: PAUSE_MIN,
-            due: Due::from(now),
+            due: Due::default(),
             ending: false,
         }
     }
