@@ -203,8 +203,8 @@ fn flux(instance: &Instance) -> String {
 fn a_queue_that_grows_is_named_first() {
     let Some(backend) = real() else { return };
     let instance = start(backend, 2);
-    // It reads a message in each turn, of which there are twenty a second.
-    instance.load([1], "loadgen", &["rate=20", "busy=49ms"]).unwrap();
+    // Longer than its timer waits: each turn has a tick in it, and reads one message.
+    instance.load([1], "loadgen", &["rate=20", "busy=60ms"]).unwrap();
     let arguments = ["ping", "--interval=0.03", "--count=100000", "loadgen"];
     let mut ping = instance.command(1, flux(&instance));
     let ping = Background(ping.args(arguments).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap());

@@ -42,7 +42,7 @@ impl World<'_> {
         sum
     }
 
-    fn is_merged_above(&self, rank: u32, id: (u32, u64, u64)) -> bool {
+    pub(crate) fn is_merged_above(&self, rank: u32, id: (u32, u64, u64)) -> bool {
         let mut above = self.config.shape.above(rank);
         above.any(|above| self.ranks[above as usize].body().is_some_and(|node| node.has_merged(id)))
     }

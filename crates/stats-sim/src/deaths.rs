@@ -14,6 +14,16 @@ pub(crate) struct PassedOn {
     to: Vec<u32>,
 }
 
+/// What counts with its sender again once the module that had merged it is gone.
+struct Again {
+    rank: u32,
+    /// The clear that the sender knows.
+    generation: u64,
+    units: Units,
+    /// Of it: what had gone on from there to a module that was killed before, and was lost with that.
+    lost: Units,
+}
+
 impl World<'_> {
     /// A broker dies with its subtree.
     pub(crate) fn die(&mut self, top: u32, is_gone: bool, restart_in_ns: u64) {
@@ -88,32 +98,42 @@ impl World<'_> {
         if underway && !again.is_empty() || !passed_on.iter().flat_map(|batch| &batch.to).all(is_steady) {
             return Ok(());
         }
-        let is_answered = |&(below, ..): &(u32, u64, Units)| {
-            self.ranks[below as usize].flight.as_ref().is_some_and(|flight| flight.is_answered)
+        let is_answered = |again: &Again| {
+            self.ranks[again.rank as usize].flight.as_ref().is_some_and(|flight| flight.is_answered)
         };
         if again.iter().any(is_answered) {
             // Its sender is about to hear that it has custody no more.
             self.schedule(self.now_ns + MS, Event::Crash(number));
             return Ok(());
         }
-        // Passed on, it would be known above, and count there alone.
+        // Passed on, it would be known above, and count there alone, or it was lost there.
         let (generation, had) = self.ledger.has(rank);
         let mut in_doubt = Units::default();
-        again.iter().filter(|again| again.1 == generation).for_each(|again| in_doubt += again.2);
+        for again in again.iter().filter(|again| again.generation == generation) {
+            in_doubt += again.units;
+            in_doubt -= again.lost;
+        }
         if !in_doubt.fits_in(had) {
+            let senders: Vec<u32> = again.iter().map(|again| again.rank).collect();
             let what = format!(
-                "{in_doubt} are in doubt below, were merged here, and are neither here nor known above"
+                "{in_doubt} are in doubt below on {senders:?}, were merged here, and are neither known above nor in the \
+                 {had} that are here"
             );
             return Err(self.violation(rank, what));
         }
         self.befalls(Kind::Crash, self.plan[number as usize].id());
         self.passed_on.extend(passed_on);
+        let remembered = self.remembered_below(rank);
         let batches = if underway { self.carried_alone(rank) } else { Vec::new() };
         let lost = self.ledger.die(rank, batches);
         self.leave_nothing(rank);
-        for (below, generation, units) in again {
+        self.lost_above.extend(remembered);
+        for Again { rank, generation, units, .. } in again {
             self.ledger.regain(generation, units);
-            self.account(below);
+            for (id, _) in self.carried_alone(rank) {
+                self.lost_above.remove(&id);
+            }
+            self.account(rank);
         }
         self.tell(rank, || format!("is killed; lost are {lost}, less what is in doubt below"));
         let period_ns = self.config.period_ns();
@@ -123,17 +143,40 @@ impl World<'_> {
         Ok(())
     }
 
-    /// What those below have more of, and since which clear, once a module is gone.
-    fn counted_again(&mut self, rank: u32) -> Vec<(u32, u64, Units)> {
+    /// What those below have more of once a module is gone.
+    fn counted_again(&mut self, rank: u32) -> Vec<Again> {
         let module = self.rank(rank).module.take();
         let more = |below: u32| {
             let (mut units, (generation, had)) = (self.effective(below), self.ledger.has(below));
             units -= had;
-            (!units.is_zero()).then_some((below, generation, units))
+            if units.is_zero() {
+                return None;
+            }
+            let mut lost = Units::default();
+            let alone = self.carried_alone(below).into_iter().filter(|(id, _)| self.lost_above.contains(id));
+            alone.for_each(|(_, units)| lost += units);
+            Some(Again { rank: below, generation, units, lost })
         };
         let again = self.config.shape.within(rank).into_iter().skip(1).filter_map(more).collect();
         self.rank(rank).module = module;
         again
+    }
+
+    /// What is in doubt below a rank, was merged there and by nobody above, and is known to a rank in between: once the
+    /// module is gone, that rank alone knows, and counts it nowhere.
+    fn remembered_below(&self, rank: u32) -> Vec<Id> {
+        let has = |at: u32, id| self.ranks[at as usize].body().is_some_and(|node| node.has_merged(id));
+        let is_last = |&id: &Id| has(rank, id) && !self.is_merged_above(rank, id);
+        let below = self.config.shape.within(rank).into_iter().skip(1);
+        let in_between = |below: u32, id| {
+            self.config.shape.above(below).take_while(|&above| above != rank).any(|above| has(above, id))
+        };
+        below
+            .flat_map(|below| {
+                let ids = self.carried(below).into_iter().map(|(id, _)| id).filter(is_last);
+                ids.filter(move |&id| in_between(below, id)).collect::<Vec<_>>()
+            })
+            .collect()
     }
 
     /// What is in doubt below a rank and has gone through it, but not to the root.

@@ -2,7 +2,7 @@
 
 use crate::arguments::Arguments;
 use anyhow::{Context, Result};
-use stats_sim::{Config, Kind, Report, Run, Shrunk, run, shrink};
+use stats_sim::{Config, Kind, Report, Run, run, shrink};
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -43,8 +43,7 @@ pub(crate) fn run_all(arguments: &Arguments, config: &Config) -> Result<u64> {
                         return;
                     }
                     let result = run(config, seed, only, arguments.trace);
-                    let shrunk = shrink(config, seed, &result);
-                    if done.send((seed, result, shrunk)).is_err() {
+                    if done.send((seed, result)).is_err() {
                         return;
                     }
                 }
@@ -52,13 +51,13 @@ pub(crate) fn run_all(arguments: &Arguments, config: &Config) -> Result<u64> {
         }
         drop(done);
         let (mut waiting, mut turn) = (BTreeMap::new(), first);
-        for (seed, result, shrunk) in results {
-            waiting.insert(seed, (result, shrunk));
-            while let Some((result, shrunk)) = waiting.remove(&turn) {
+        for (seed, result) in results {
+            waiting.insert(seed, result);
+            while let Some(result) = waiting.remove(&turn) {
                 turn += 1;
                 sum.add(&result);
                 // Nobody reads any more: the runs under way are the last.
-                tell(arguments, config, &result, shrunk.as_ref())
+                tell(arguments, config, &result)
                     .inspect_err(|_| stop.store(true, Ordering::Relaxed))
                     .context("writing to standard output")?;
             }
@@ -70,12 +69,8 @@ pub(crate) fn run_all(arguments: &Arguments, config: &Config) -> Result<u64> {
     Ok(sum.failed)
 }
 
-fn tell(
-    arguments: &Arguments,
-    config: &Config,
-    result: &Run,
-    shrunk: Option<&Shrunk>,
-) -> std::io::Result<()> {
+/// What became of a run; of one that failed, then also the shortest that still fails, which takes its time to be found.
+fn tell(arguments: &Arguments, config: &Config, result: &Run) -> std::io::Result<()> {
     let mut out = std::io::stdout().lock();
     if arguments.trace {
         result.trace.iter().try_for_each(|told| writeln!(out, "{told}"))?;
@@ -89,7 +84,7 @@ fn tell(
         violation.rank,
         violation.what
     )?;
-    let Some(shrunk) = shrunk else { return Ok(()) };
+    let Some(shrunk) = shrink(config, result.report.seed, result) else { return Ok(()) };
     writeln!(
         out,
         "  the shortest of {} runs that fail has {} of {} faults and {} of {} ranks; what happens in it:",

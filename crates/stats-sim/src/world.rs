@@ -3,14 +3,14 @@
 use crate::deaths::PassedOn;
 use crate::dice::{Dice, For};
 use crate::faults::{FaultId, Kind, Planned, Rates, plan};
-use crate::ledger::Ledger;
+use crate::ledger::{Id, Ledger};
 use crate::plant::Plant;
 use crate::queue::{Event, Queue};
 use crate::rank::Rank;
 use crate::report::Report;
 use crate::topology::Shape;
 use stats_core::{IdSet, Now};
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -98,6 +98,8 @@ pub(crate) struct World<'a> {
     pub(crate) slow_until_ns: u64,
     pub(crate) slow_share: f64,
     pub(crate) passed_on: Vec<PassedOn>,
+    /// Batches in doubt that were lost with a module that was killed, as one below it cannot know that has their marks.
+    pub(crate) lost_above: HashSet<Id>,
     pub(crate) longest_period_ns: u64,
     /// The longest that a message has taken.
     pub(crate) longest_way_ns: u64,
@@ -169,6 +171,7 @@ impl<'a> World<'a> {
             slow_until_ns: 0,
             slow_share: 0.0,
             passed_on: Vec::new(),
+            lost_above: HashSet::new(),
             longest_period_ns: period_ns,
             longest_way_ns: 0,
             ledger: Ledger::new(ranks),
