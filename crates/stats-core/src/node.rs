@@ -9,7 +9,7 @@ mod ending;
 mod local;
 mod pressure;
 mod saved;
-mod sweep;
+mod standings;
 mod upstream;
 
 use crate::amount::Amount;
@@ -27,9 +27,9 @@ use coverage::Coverage;
 pub use coverage::Heard;
 use ending::Ending;
 use pressure::Pressure;
+use standings::Standings;
 use std::collections::BTreeMap;
 use std::time::Duration;
-use sweep::Sweep;
 use upstream::Upstream;
 pub use upstream::{SendFailure, Transmit};
 
@@ -167,7 +167,7 @@ pub struct Node {
     unloading: bool,
     events: Events,
     history: Duration,
-    sweep: Option<Sweep>,
+    standings: Standings,
     pressure: Pressure,
 }
 
@@ -208,7 +208,7 @@ impl Node {
             unloading: false,
             events: Events::default(),
             history: HISTORY,
-            sweep: None,
+            standings: Standings::default(),
             pressure: Pressure::default(),
             config,
         };
@@ -245,7 +245,8 @@ impl Node {
     /// How much history to keep: what is kept begins anew. The root keeps that of all series, others that of their
     /// own.
     pub fn set_history(&mut self, history: Duration) {
-        (self.history, self.sweep) = (history, None);
+        self.history = history;
+        self.standings.leave_off();
         let (history_ns, period_ns) = (nanos(history), self.period_ns());
         self.own.set_history(history_ns, period_ns);
         self.below.set_history(if self.is_root() { history_ns } else { 0 }, period_ns);
@@ -373,7 +374,7 @@ impl Node {
             self.catalog.begin_anew();
             self.own.clear();
             self.below.clear();
-            self.sweep = None;
+            self.standings.leave_off();
             self.unsealed.clear();
             self.open.flows.clear();
             self.upstream.clear(generation);

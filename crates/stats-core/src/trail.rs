@@ -61,14 +61,23 @@ impl Trail {
 pub(crate) struct Levels(Vec<Option<Level>>);
 
 impl Levels {
-    /// States of one series may come in parts, of different ranks.
-    pub(crate) fn add(&mut self, id: SeriesId, more: Level) {
-        let position = id.position();
+    pub(crate) fn set(&mut self, position: usize, level: Level) {
         if position >= self.0.len() {
             self.0.resize(position + 1, None);
         }
-        let level = &mut self.0[position];
-        *level = Some(level.map_or(more, |present| present.merged(more)));
+        self.0[position] = Some(level);
+    }
+
+    #[cfg(test)]
+    pub(crate) fn get(&self, position: usize) -> Option<Level> {
+        self.0.get(position).copied().flatten()
+    }
+
+    /// The greatest is known better now.
+    pub(crate) fn set_max(&mut self, position: usize, max: Amount) {
+        if let Some(Some(level)) = self.0.get_mut(position) {
+            level.max = max;
+        }
     }
 }
 
@@ -116,7 +125,11 @@ mod tests {
 
     fn put(trails: &mut Trails, slot: usize, states: &[(SeriesId, i32)]) {
         let mut levels = Levels::default();
-        states.iter().for_each(|&(id, value)| levels.add(id, level(value, value)));
+        for &(id, value) in states {
+            let present = levels.get(id.position());
+            let more = level(value, value);
+            levels.set(id.position(), present.map_or(more, |present| present.merged(more)));
+        }
         trails.put(slot, SLOTS, levels);
     }
 

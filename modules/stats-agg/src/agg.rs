@@ -99,10 +99,10 @@ impl StatsAgg {
         self.schedule(scope);
     }
 
-    /// Tells the node what share of a core its children cost.
+    /// Tells the node what share of a core its children cost, and it itself.
     fn note_busy(&mut self) {
         let (now, merged) = (self.now(), self.node.events().merged);
-        let (busy_ns, span_ns) = self.cost.of_children(now.mono_ns, self.measure.broker(), merged);
+        let (busy_ns, span_ns) = self.cost.with_children(now.mono_ns, self.measure.broker(), merged);
         self.node.note_busy(busy_ns, span_ns, now);
     }
 

@@ -5,6 +5,10 @@ use stats_probe::{ModuleSample, thread_cpu_ns};
 /// Turns of the broker's loop for each batch: it passes the request on to this module, and the response back.
 const TURNS_OF_BATCH: f64 = 2.0;
 
+/// What this thread does on its own account leaves children less of what it may cost, but never takes away more than this
+/// share of a core: they can do nothing about it.
+const OWN_SHARE: f64 = 0.02;
+
 /// A broker's loop, as sampled: sums since the attach.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Loop {
@@ -41,16 +45,17 @@ impl Cost {
         self.own_ns = self.own_ns.saturating_add(own_ns);
     }
 
-    /// For how long children kept the busier of the two threads busy since the last period, and how long ago that was.
-    /// `merged`: batches of theirs so far.
-    pub(crate) fn of_children(&mut self, now_ns: u64, broker: Option<Loop>, merged: u64) -> (u64, u64) {
+    /// For how long children kept the busier of the two threads busy since the last period, with what this one did on its
+    /// own account; and how long ago that was. `merged`: batches of theirs so far.
+    pub(crate) fn with_children(&mut self, now_ns: u64, broker: Option<Loop>, merged: u64) -> (u64, u64) {
         let thread_ns = thread_cpu_ns();
-        let of_thread = thread_ns.saturating_sub(self.thread_ns).saturating_sub(self.own_ns);
+        let span_ns = now_ns.saturating_sub(self.at_ns);
+        let of_children = thread_ns.saturating_sub(self.thread_ns).saturating_sub(self.own_ns);
+        let of_thread = of_children.saturating_add(self.own_ns.min((OWN_SHARE * span_ns as f64) as u64));
         let of_broker = match (self.broker, broker) {
             (Some(before), Some(now)) => broker_ns(before, now, merged.saturating_sub(self.merged)),
             _ => 0,
         };
-        let span_ns = now_ns.saturating_sub(self.at_ns);
         *self = Cost { thread_ns, at_ns: now_ns, broker, merged, own_ns: 0 };
         (of_thread.max(of_broker), span_ns)
     }
@@ -85,11 +90,12 @@ mod tests {
     fn the_busier_thread_counts_and_only_from_the_second_time_on() {
         let broker = |turns, cpu_ns| Some(Loop { turns, cpu_ns });
         let mut cost = Cost::new();
-        let (first, _) = cost.of_children(10, broker(1_000, 1 << 50), 1_000);
+        let (first, _) = cost.with_children(10, broker(1_000, 1 << 50), 1_000);
         assert!(first < 1 << 40, "the broker's time before is nobody's: {first}");
-        let (second, span_ns) = cost.of_children(25, broker(2_000, (1 << 50) + (1 << 45)), 1_000_000);
+        let (second, span_ns) = cost.with_children(25, broker(2_000, (1 << 50) + (1 << 45)), 1_000_000);
         assert_eq!((second, span_ns), (1 << 45, 15));
+        // What is done on one's own account counts, up to a share of the time.
         cost.spare(u64::MAX);
-        assert_eq!(cost.of_children(30, None, 2_000_000), (0, 5));
+        assert_eq!(cost.with_children(1_025, None, 2_000_000), (20, 1_000));
     }
 }

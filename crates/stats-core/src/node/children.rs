@@ -158,7 +158,12 @@ impl Node {
         let Some(link) = self.links.get_mut(&batch.rank) else { return };
         for &number in &batch.withdrawn {
             if let Some(id) = link.ids.get_mut(number as usize).and_then(Option::take) {
-                self.states_held -= usize::from(link.states.remove(&id).is_some());
+                if let Some(states) = link.states.remove(&id) {
+                    self.states_held -= 1;
+                    if !link.suspended {
+                        self.standings.change(id, Some(&states), None);
+                    }
+                }
                 self.catalog.release(id);
             }
         }
@@ -167,8 +172,10 @@ impl Node {
     /// What is known of a sender is known no longer.
     fn drop_link(&mut self, sender: u32) {
         if let Some(link) = self.links.remove(&sender) {
-            self.sweep_anew();
             self.states_held -= link.states.len();
+            if !link.suspended {
+                self.standings.change_all(&link.states, false);
+            }
             link.ids.into_iter().flatten().for_each(|id| self.catalog.release(id));
         }
     }
@@ -195,14 +202,12 @@ impl Node {
                 self.drop_link(lost);
             }
         }
-        let mut suspended = false;
         if let Some(link) = self.links.get_mut(&batch.rank) {
-            suspended = change.stale && !link.suspended;
-            link.suspended = change.stale;
+            if link.suspended != change.stale {
+                link.suspended = change.stale;
+                self.standings.change_all(&link.states, !change.stale);
+            }
             (link.heard_ns, link.expiry_ns) = (now.mono_ns, expiry_ns);
-        }
-        if suspended {
-            self.sweep_anew();
         }
     }
 
@@ -217,12 +222,24 @@ impl Node {
                 self.events.overflow += 1;
                 continue;
             };
-            match change {
+            let before = match change {
                 Some(states) if self.states_held < STATES_MAX || link.states.contains_key(&id) => {
-                    self.states_held += usize::from(link.states.insert(id, *states).is_none());
+                    let before = link.states.insert(id, *states);
+                    self.states_held += usize::from(before.is_none());
+                    before
                 }
-                Some(_) => self.events.states_overflow += 1,
-                None => self.states_held -= usize::from(link.states.remove(&id).is_some()),
+                Some(_) => {
+                    self.events.states_overflow += 1;
+                    continue;
+                }
+                None => {
+                    let before = link.states.remove(&id);
+                    self.states_held -= usize::from(before.is_some());
+                    before
+                }
+            };
+            if !link.suspended && (before.is_some() || change.is_some()) {
+                self.standings.change(id, before.as_ref(), change.as_ref());
             }
         }
     }

@@ -9,7 +9,7 @@ use crate::schedule::{Now, nanos};
 use std::time::Duration;
 
 /// Above this share of a core a node asks its children to send less often, to be below it: of five parts in a hundred one
-/// half is left for what the node does on its own account.
+/// half is left for what is not foreseen.
 const BUSY_SHARE: f64 = 0.045;
 /// Below this part of that share they may send more often again. What is aimed at is between the two, so that the period
 /// then stays as it is.
