@@ -29,7 +29,7 @@ pub(crate) enum Error {
     NoInstance(flux::Error),
     #[error("--uri {target}: {reason}")]
     Unresolved { target: String, reason: String },
-    #[error("stats-agg is not loaded on rank {rank}: run `flux stats load`{}", at(.uri.as_deref()))]
+    #[error("stats-agg is not loaded on rank {rank}{}: run `flux stats load`{}", part(*.rank), at(.uri.as_deref()))]
     Absent { rank: u32, uri: Option<String> },
     #[error("{0}")]
     Question(String),
@@ -44,6 +44,11 @@ pub(crate) enum Error {
     Answer { rank: u32, reason: String },
     #[error("{0}")]
     Flux(#[from] flux::Error),
+}
+
+/// Why that rank is asked, whichever ranks are asked about.
+fn part(rank: u32) -> &'static str {
+    if rank == ROOT { ", which answers for all ranks" } else { "" }
 }
 
 fn at(uri: Option<&str>) -> String {

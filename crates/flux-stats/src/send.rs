@@ -1,7 +1,7 @@
 //! `flux stats send`: metrics from a shell, to the broker's own stats-agg.
 
 use crate::instance::{self, Instance, Reach};
-use crate::outcome::{Ended, Failure, Outcome};
+use crate::outcome::{Ended, Failure, Outcome, complain};
 use clap::{Args, ValueEnum};
 use flux::Payload;
 use serde_json::{Map, Value, json};
@@ -21,7 +21,8 @@ const WAITING_MAX: usize = 4096;
 /// Send a metric, or statsd lines from standard input, to this broker's stats-agg
 ///
 /// It is merged over all ranks with everything else. Other users than the instance owner may send where the module has
-/// guest-push=true, and get the prefix guests.UID.
+/// guest-push=true, and get the prefix guests.UID. Where the module is not loaded a metric is an error; lines that are read
+/// are kept and sent when it is, and are an error only if it is not by their end.
 #[derive(Args)]
 #[command(
     after_help = "Examples:\n  flux stats send app.runs 1\n  flux stats send app.depth 17 -t g --tag queue=batch\n  \
@@ -85,10 +86,18 @@ pub(crate) enum Error {
     Flux(#[from] flux::Error),
     #[error("reading standard input: {0}")]
     Input(std::io::Error),
-    #[error("{0} metrics were refused, the first: {1}")]
+    #[error("{}", refused(*.0, .1))]
     Refused(u64, String),
     #[error("{bad} of {lines} lines could not be read, {refused} were refused; {last}")]
     Lines { lines: u64, bad: u64, refused: u64, last: String },
+}
+
+fn refused(count: u64, first: &str) -> String {
+    if count == 1 {
+        format!("refused: {first}")
+    } else {
+        format!("{count} metrics were refused, the first: {first}")
+    }
 }
 
 pub(crate) fn run(options: &Options, reach: &Reach) -> Ended {
@@ -163,15 +172,18 @@ impl Push for Sender {
         match receipt["refused"].get(0) {
             None => Ok(()),
             Some(first) => {
-                let text = |key: &str| first[key].as_str().unwrap_or("?").to_owned();
                 let accepted = receipt["accepted"].as_u64().unwrap_or(0);
-                Err(Error::Refused(
-                    count.saturating_sub(accepted),
-                    format!("{}: {}", text("name"), text("reason")),
-                ))
+                Err(Error::Refused(count.saturating_sub(accepted), reason(first)))
             }
         }
     }
+}
+
+/// Why a metric was refused; which one, if the reason does not say.
+fn reason(refusal: &Value) -> String {
+    let text = |key: &str| refusal[key].as_str().unwrap_or("?");
+    let (name, reason) = (text("name"), text("reason"));
+    if reason.contains(name) { reason.to_owned() } else { format!("{name}: {reason}") }
 }
 
 /// Adds lines up and sends what there is once a second. What cannot be read is counted, and is an error in the end.
@@ -198,12 +210,13 @@ fn send_lines(input: impl BufRead + Send + 'static, sender: &mut impl Push) -> R
             Err(RecvTimeoutError::Timeout) => false,
             Err(RecvTimeoutError::Disconnected) => true,
         };
-        if ended || Instant::now() >= due {
-            due = Instant::now() + PERIOD;
-            adding.send(shard.hand_over(), sender)?;
-        }
         if ended {
+            adding.send_rest(&mut shard, sender)?;
             return adding.end();
+        }
+        if Instant::now() >= due {
+            due = Instant::now() + PERIOD;
+            adding.send(&mut shard, sender)?;
         }
     }
 }
@@ -212,6 +225,10 @@ fn send_lines(input: impl BufRead + Send + 'static, sender: &mut impl Push) -> R
 #[derive(Default)]
 struct Adding {
     pushing: Pushing,
+    /// What was not taken, for the module was not loaded.
+    kept: Vec<Value>,
+    /// That was said.
+    complained: bool,
     lines: u64,
     bad: u64,
     refused: u64,
@@ -219,7 +236,29 @@ struct Adding {
 }
 
 impl Adding {
-    fn send(&mut self, hand_over: HandOver, sender: &mut impl Push) -> Result<(), Error> {
+    /// Sends what there is. While the module is not loaded it is kept, and the shard goes on adding up.
+    fn send(&mut self, shard: &mut Shard, sender: &mut impl Push) -> Result<(), Error> {
+        match self.send_rest(shard, sender) {
+            Err(Error::Instance(error @ instance::Error::Absent { .. })) => {
+                if !std::mem::replace(&mut self.complained, true) {
+                    complain(&format!("{error}; what is read is kept until then"));
+                }
+                Ok(())
+            }
+            sent => {
+                self.complained = false;
+                sent
+            }
+        }
+    }
+
+    fn send_rest(&mut self, shard: &mut Shard, sender: &mut impl Push) -> Result<(), Error> {
+        self.push(sender)?;
+        self.take(shard.hand_over());
+        self.push(sender)
+    }
+
+    fn take(&mut self, hand_over: HandOver) {
         self.lines += hand_over.counts.lines;
         self.bad += hand_over.counts.bad.iter().sum::<u64>();
         self.refused += hand_over.refused.iter().map(|refused| refused.lines).sum::<u64>();
@@ -230,11 +269,14 @@ impl Adding {
             self.last = format!("the last: {:?}: expected {}", bad.text, bad.bad.expected());
         }
         let metrics = self.pushing.metrics(hand_over.changes);
-        let mut metrics: Vec<Value> = metrics.iter().map(Metric::to_json).collect();
-        while !metrics.is_empty() {
-            let rest = metrics.split_off(metrics.len().min(PUSH_METRICS_MAX));
-            sender.push(metrics)?;
-            metrics = rest;
+        self.kept = metrics.iter().map(Metric::to_json).collect();
+    }
+
+    fn push(&mut self, sender: &mut impl Push) -> Result<(), Error> {
+        while !self.kept.is_empty() {
+            let some = self.kept.len().min(PUSH_METRICS_MAX);
+            sender.push(self.kept[..some].to_vec())?;
+            self.kept.drain(..some);
         }
         Ok(())
     }
@@ -285,6 +327,47 @@ mod tests {
         for words in [&["send", "a", "1", "-t", "x"][..], &["send", "a", "1", "--tag", "k"], &["send"]] {
             assert!(Line::try_parse_from(words).is_err(), "{words:?}");
         }
+    }
+
+    #[test]
+    fn a_refusal_names_the_metric_once() {
+        let refusal = |name: &str, reason: &str| json!({ "name": name, "reason": reason });
+        let why = "\"modules.x\": names that begin with modules. are the service's own";
+        assert_eq!(
+            Error::Refused(1, reason(&refusal("modules.x", why))).to_string(),
+            format!("refused: {why}")
+        );
+        assert_eq!(
+            Error::Refused(2, reason(&refusal("a.b", "more than 16 tags"))).to_string(),
+            "2 metrics were refused, the first: a.b: more than 16 tags"
+        );
+    }
+
+    /// Where the module is not loaded for the first pushes.
+    struct Away(u32, Kept);
+
+    impl Push for Away {
+        fn push(&mut self, metrics: Vec<Value>) -> Result<(), Error> {
+            if self.0 == 0 {
+                return self.1.push(metrics);
+            }
+            self.0 -= 1;
+            Err(instance::Error::Absent { rank: 0, uri: None }.into())
+        }
+    }
+
+    #[test]
+    fn lines_wait_for_the_module_and_are_lost_with_an_error_alone() {
+        let mut shard = Shard::new(Limits { series: 10, tags: 16, ttl: PERIOD });
+        let (mut adding, mut away) = (Adding::default(), Away(2, Kept::default()));
+        for _ in 0..3 {
+            shard.receive(b"a:1|c");
+            adding.send(&mut shard, &mut away).unwrap();
+        }
+        let total: i64 = away.1.0.iter().flatten().map(|metric| metric["value"].as_i64().unwrap()).sum();
+        assert_eq!(total, 3);
+        let error = send_lines("a:1|c".as_bytes(), &mut Away(2, Kept::default())).unwrap_err().to_string();
+        assert!(error.starts_with("stats-agg is not loaded on rank 0"), "{error}");
     }
 
     #[derive(Default)]
