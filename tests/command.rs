@@ -289,6 +289,25 @@ fn a_question_that_makes_no_sense_says_what_does(backend: Backend) {
         said.err
     );
     assert!(!said.err.contains("panicked"), "{}", said.err);
+    // A job that is no instance; an instance that ssh does not lead to.
+    let uri = |uri: &str| {
+        let mut query = instance.command(0, &program);
+        ended(query.args(["query", "--uri", uri]).env("FLUX_SSH", "/bin/false").output().unwrap())
+    };
+    if instance.backend().is_real() {
+        let said = uri("ssh://n1/nonexistent/local-0");
+        assert!(
+            said.status == Some(1) && said.err.contains("it is reached by ssh; where that is not"),
+            "{}",
+            said.err
+        );
+        let said = uri("nonsense");
+        assert!(said.err.contains("or what `flux uri` resolves, such as the id of a"), "{}", said.err);
+    }
+    // What is refused is named once.
+    let said = stats(&instance, &["send", "modules.x", "1"]);
+    let why = "flux-stats: refused: \"modules.x\": names that begin with modules. are the service's own\n";
+    assert_eq!((said.status, said.err.as_str()), (Some(1), why));
     // Not this instance, and none at all.
     let said = ended(
         Command::new(&program)
@@ -327,6 +346,8 @@ fn ranks_that_are_missing_are_said_and_make_the_status(backend: Backend) {
     let said = stats(&instance, &["query", "--rank", "1"]);
     assert_eq!((said.status, said.err.as_str()), (Some(1), absent));
     instance.remove([1], "stats-agg").unwrap();
+    let said = stats(&instance, &["send", "app.runs", "1"]);
+    assert_eq!((said.status, said.err.as_str()), (Some(1), absent));
     instance.remove(0..SIZE, "loadgen").unwrap();
     instance.stop().unwrap();
 }
