@@ -306,7 +306,7 @@ fn a_question_that_makes_no_sense_says_what_does(backend: Backend) {
     }
     // What is refused is named once.
     let said = stats(&instance, &["send", "modules.x", "1"]);
-    let why = "flux-stats: refused: \"modules.x\": names that begin with modules. are the service's own\n";
+    let why = "flux-stats: \"modules.x\": names that begin with modules. are the service's own\n";
     assert_eq!((said.status, said.err.as_str()), (Some(1), why));
     // Not this instance, and none at all.
     let said = ended(

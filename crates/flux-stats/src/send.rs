@@ -5,7 +5,7 @@ use crate::outcome::{Ended, Failure, Outcome, complain};
 use clap::{Args, ValueEnum};
 use flux::Payload;
 use serde_json::{Map, Value, json};
-use stats_core::{Metric, PUSH_METRICS_MAX, PUSH_VERSION};
+use stats_core::{Metric, PUSH_METRICS_MAX, PUSH_VERSION, refusal_text};
 use stats_ingest::{HandOver, Limits, Pushing, Shard};
 use std::io::{BufRead, BufReader};
 use std::sync::mpsc::{self, RecvTimeoutError};
@@ -86,18 +86,10 @@ pub(crate) enum Error {
     Flux(#[from] flux::Error),
     #[error("reading standard input: {0}")]
     Input(std::io::Error),
-    #[error("{}", refused(*.0, .1))]
+    #[error("{0} metrics were refused, the first: {1}")]
     Refused(u64, String),
     #[error("{bad} of {lines} lines could not be read, {refused} were refused; {last}")]
     Lines { lines: u64, bad: u64, refused: u64, last: String },
-}
-
-fn refused(count: u64, first: &str) -> String {
-    if count == 1 {
-        format!("refused: {first}")
-    } else {
-        format!("{count} metrics were refused, the first: {first}")
-    }
 }
 
 pub(crate) fn run(options: &Options, reach: &Reach) -> Ended {
@@ -173,17 +165,12 @@ impl Push for Sender {
             None => Ok(()),
             Some(first) => {
                 let accepted = receipt["accepted"].as_u64().unwrap_or(0);
-                Err(Error::Refused(count.saturating_sub(accepted), reason(first)))
+                let text = |key: &str| first[key].as_str().unwrap_or("?");
+                let first = refusal_text(text("name"), text("reason"));
+                Err(Error::Refused(count.saturating_sub(accepted), first))
             }
         }
     }
-}
-
-/// Why a metric was refused; which one, if the reason does not say.
-fn reason(refusal: &Value) -> String {
-    let text = |key: &str| refusal[key].as_str().unwrap_or("?");
-    let (name, reason) = (text("name"), text("reason"));
-    if reason.contains(name) { reason.to_owned() } else { format!("{name}: {reason}") }
 }
 
 /// Adds lines up and sends what there is once a second. What cannot be read is counted, and is an error in the end.
@@ -327,20 +314,6 @@ mod tests {
         for words in [&["send", "a", "1", "-t", "x"][..], &["send", "a", "1", "--tag", "k"], &["send"]] {
             assert!(Line::try_parse_from(words).is_err(), "{words:?}");
         }
-    }
-
-    #[test]
-    fn a_refusal_names_the_metric_once() {
-        let refusal = |name: &str, reason: &str| json!({ "name": name, "reason": reason });
-        let why = "\"modules.x\": names that begin with modules. are the service's own";
-        assert_eq!(
-            Error::Refused(1, reason(&refusal("modules.x", why))).to_string(),
-            format!("refused: {why}")
-        );
-        assert_eq!(
-            Error::Refused(2, reason(&refusal("a.b", "more than 16 tags"))).to_string(),
-            "2 metrics were refused, the first: a.b: more than 16 tags"
-        );
     }
 
     /// Where the module is not loaded for the first pushes.
