@@ -289,6 +289,25 @@ fn a_question_that_makes_no_sense_says_what_does(backend: Backend) {
         said.err
     );
     assert!(!said.err.contains("panicked"), "{}", said.err);
+    // A job that is no instance; an instance that ssh does not lead to.
+    let uri = |uri: &str| {
+        let mut query = instance.command(0, &program);
+        ended(query.args(["query", "--uri", uri]).env("FLUX_SSH", "/bin/false").output().unwrap())
+    };
+    if instance.backend().is_real() {
+        let said = uri("ssh://n1/nonexistent/local-0");
+        assert!(
+            said.status == Some(1) && said.err.contains("it is reached by ssh; where that is not"),
+            "{}",
+            said.err
+        );
+        let said = uri("nonsense");
+        assert!(said.err.contains("or what `flux uri` resolves, such as the id of a"), "{}", said.err);
+    }
+    // What is refused is named once.
+    let said = stats(&instance, &["send", "modules.x", "1"]);
+    let why = "flux-stats: \"modules.x\": names that begin with modules. are the service's own\n";
+    assert_eq!((said.status, said.err.as_str()), (Some(1), why));
     // Not this instance, and none at all.
     let said = ended(
         Command::new(&program)
@@ -319,7 +338,16 @@ fn ranks_that_are_missing_are_said_and_make_the_status(backend: Backend) {
     instance.remove([0, 1], "stats-agg").unwrap();
     let said = stats(&instance, &["query"]);
     assert_eq!(said.status, Some(1));
-    assert_eq!(said.err, "flux-stats: stats-agg is not loaded on rank 0: run `flux stats load`\n");
+    let absent =
+        "flux-stats: stats-agg is not loaded on rank 0, which answers for all ranks: run `flux stats load`\n";
+    assert_eq!(said.err, absent);
+    // Though the rank that is asked about has it.
+    instance.load([1], "stats-agg", &[]).unwrap();
+    let said = stats(&instance, &["query", "--rank", "1"]);
+    assert_eq!((said.status, said.err.as_str()), (Some(1), absent));
+    instance.remove([1], "stats-agg").unwrap();
+    let said = stats(&instance, &["send", "app.runs", "1"]);
+    assert_eq!((said.status, said.err.as_str()), (Some(1), absent));
     instance.remove(0..SIZE, "loadgen").unwrap();
     instance.stop().unwrap();
 }
@@ -358,11 +386,27 @@ fn the_module_is_loaded_and_removed_everywhere_with_a_word_for_each_rank(backend
 
     assert_eq!(said(&["load", "-r", "1-2", "period=0.5s"]), (0, "loaded on ranks 1-2".into()));
     assert_eq!(loaded(), [1, 2]);
-    assert_eq!(said(&["load"]), (0, "loaded on ranks 0,3\nalready loaded on ranks 1-2".into()));
+    let kept = "loaded on ranks 0,3\nalready loaded on ranks 1-2, with the settings of that load: the defaults and the \
+                table [stats-agg] hold for ranks 0,3 alone";
+    let differ = "flux-stats: settings differ: ranks 1-2 have period=500ms, and ranks 0,3 have period=2s: for the same \
+                  everywhere, `flux stats unload`, then load all ranks at once\n";
+    assert_eq!(said(&["load"]), (0, format!("{kept}{differ}")));
     assert_eq!(said(&["load"]), (0, "already loaded on ranks 0-3".into()));
     let (status, why) = said(&["load", "period=1s"]);
     assert_eq!(status, 1);
     assert!(why.contains("ranks 0-3: stats-agg is loaded already and keeps its settings: "), "{why}");
+    // A rank that comes back with what the others have is no reason to warn.
+    assert_eq!(said(&["unload", "-r", "1"]).0, 0);
+    let (status, why) = said(&["load", "-r", "1-2", "period=0.5s"]);
+    assert_eq!(status, 1);
+    assert!(
+        why.starts_with(
+            "loaded on rank 1\nalready loaded on rank 2, with the settings of that load: period=0.5s \
+                             holds for rank 1 alone"
+        ),
+        "{why}"
+    );
+    assert!(!why.contains("differ"), "{why}");
     let ranks = || coverage(&query(&instance, &["none"])).0;
     eventually("all ranks", LIMIT, ranks, |covered| covered == "0-3");
 
@@ -394,6 +438,43 @@ fn the_module_is_loaded_and_removed_everywhere_with_a_word_for_each_rank(backend
     let said = said(&["unload"]);
     let told = "left out, for they are offline: rank 3\nremoved from rank 2\nwas not loaded on ranks 0-1";
     assert_eq!(said, (0, told.into()));
+}
+
+/// The brokers of real Flux are processes, which can be stopped.
+#[test]
+fn a_broker_that_is_stopped_is_waited_for_aloud_and_does_what_it_was_asked_when_it_goes_on() {
+    let Some(backend) = tests::real() else { return };
+    let instance = Instance::start(Options { size: 3, ..Options::new(backend) }).unwrap();
+    let start = |words: &[&str]| {
+        let mut command = instance.command(0, instance.program("flux-stats"));
+        command.args(words).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+    };
+    // Asked for now: a stopped one does not say.
+    let pid = instance.broker_pid(2).unwrap().to_string();
+    let signal =
+        |signal: &str| instance.run(0, "sh", &["-c", "kill -s \"$0\" \"$1\"", signal, &pid]).unwrap();
+    let loaded = || loaded_but(&instance, u32::MAX);
+    let waiting = "waiting for rank 2, whose broker has not answered for 2 s\n";
+    signal("STOP");
+    let said = ended(start(&["load"]).wait_with_output().unwrap());
+    signal("CONT");
+    assert_eq!(said.status, Some(1), "{}", said.err);
+    assert!(said.out.starts_with("loaded on ranks 0-1 in "), "{}", said.out);
+    let why = "flux-stats: rank 2: cannot load it: no answer within 30 s: the request waits there, and is carried out \
+               when the broker goes on; ";
+    assert!(said.err.starts_with(&format!("{waiting}{why}")), "{}", said.err);
+    eventually("it is carried out", LIMIT, loaded, |loaded| *loaded == [0, 1, 2]);
+
+    signal("STOP");
+    let mut unload = start(&["unload"]);
+    let mut line = String::new();
+    BufReader::new(unload.stderr.take().unwrap()).read_line(&mut line).unwrap();
+    assert_eq!(line, waiting);
+    signal("CONT");
+    let said = ended(unload.wait_with_output().unwrap());
+    assert!(said.status == Some(0) && said.out.starts_with("removed from ranks 0-2 in "), "{}", said.out);
+    assert_eq!(loaded(), [0; 0]);
+    instance.stop().unwrap();
 }
 
 /// The ranks that have the module, but for a dead one.

@@ -4,7 +4,7 @@ use crate::aggregator::Aggregator;
 use crate::dump::Dump;
 use flux::{Error, Handle, Level, Node, Payload, PendingRpc, Reply, Result, Watcher, WeakHandle};
 use serde_json::{Value, json};
-use stats_core::PUSH_VERSION;
+use stats_core::{PUSH_VERSION, refusal_text};
 use std::collections::VecDeque;
 use std::rc::Weak;
 use std::time::{Duration, Instant};
@@ -250,8 +250,8 @@ impl Sender {
             }
         }
         if let Some(refused) = receipt["refused"].get(0) {
-            let text = |key: &str| refused[key].as_str().unwrap_or("?").to_owned();
-            let text = format!("metric refused: {}: {}", text("name"), text("reason"));
+            let text = |key: &str| refused[key].as_str().unwrap_or("?");
+            let text = format!("metric refused: {}", refusal_text(text("name"), text("reason")));
             self.complain(handle, Level::Warning, &text);
         }
     }

@@ -74,6 +74,8 @@ pub(crate) struct Series {
     pub(crate) rank: Option<u32>,
     /// The ranks of the subtree, an idset.
     pub(crate) ranks: Option<String>,
+    /// What it counts, where its name does not end like that: `seconds`, `bytes`.
+    pub(crate) unit: Option<String>,
     pub(crate) values: Values,
     /// What it gained or was lately, where that was asked for.
     pub(crate) since: Option<Since>,
@@ -168,6 +170,7 @@ struct Written {
     kind: String,
     rank: Option<u32>,
     ranks: Option<String>,
+    unit: Option<String>,
     total: Option<Number>,
     rate: Option<Number>,
     count: Option<Number>,
@@ -263,8 +266,8 @@ impl From<Written> for Series {
             },
             _ => Values::Other(written.kind),
         };
-        let Written { name, tags, rank, ranks, since, .. } = written;
-        Series { name, tags, rank, ranks, values, since }
+        let Written { name, tags, rank, ranks, unit, since, .. } = written;
+        Series { name, tags, rank, ranks, unit, values, since }
     }
 }
 

@@ -2,7 +2,7 @@
 //! from what the command line is made of.
 
 use crate::outcome::{Ended, Outcome};
-use clap::{Command, Parser};
+use clap::{Arg, ArgAction, Command, Parser};
 use clap_complete::Shell;
 use clap_mangen::Man;
 use serde_json::json;
@@ -64,6 +64,7 @@ fn files(command: Command) -> std::io::Result<Vec<File>> {
         let mut text = Vec::new();
         clap_complete::generate(shell, &mut command.clone(), &called, &mut text);
         let text = String::from_utf8_lossy(&text).replace(&format!(" {called}\n"), &format!(" {COMMAND}\n"));
+        let text = if shell == Shell::Zsh { of_both_commands(&text)? } else { text };
         let text = (text + ours).into_bytes();
         files.push((name.into(), text));
     }
@@ -75,6 +76,62 @@ fn files(command: Command) -> std::io::Result<Vec<File>> {
     }]);
     files.push(("help.d/stats.json".into(), format!("{help:#}\n").into_bytes()));
     Ok(files)
+}
+
+/// The functions for zsh, for both commands, without the lines at the end that call the one for `flux-stats` whatever is
+/// completed: ours know better.
+fn of_both_commands(zsh: &str) -> std::io::Result<String> {
+    let first = format!("#compdef {COMMAND}\n");
+    let functions = zsh.split_once("\nif [ \"$funcstack[1]\" =").map(|(functions, _)| functions);
+    let functions = functions.and_then(|functions| functions.strip_prefix(&first));
+    let functions =
+        functions.ok_or_else(|| std::io::Error::other("the completion for zsh has another form"))?;
+    Ok(format!("#compdef {COMMAND} flux\n{functions}"))
+}
+
+/// Every option with its value, the command's own before those of all commands, and what may be repeated with `…`.
+fn synopsis(command: &Command) -> String {
+    let words = std::iter::once(command.get_bin_name().unwrap_or(COMMAND).to_owned());
+    let shown = || command.get_arguments().filter(|arg| !arg.is_hide_set());
+    let (own, of_all): (Vec<_>, Vec<_>) =
+        shown().filter(|arg| !arg.is_positional()).partition(|arg| !arg.is_global_set() && !is_help(arg));
+    let options = own.into_iter().chain(of_all).map(option);
+    let positionals = shown().filter(|arg| arg.is_positional()).map(positional);
+    let below = command.has_subcommands().then(|| "COMMAND …".to_owned());
+    words.chain(options).chain(positionals).chain(below).collect::<Vec<_>>().join(" ")
+}
+
+fn is_help(arg: &Arg) -> bool {
+    matches!(
+        arg.get_action(),
+        ArgAction::Help | ArgAction::HelpShort | ArgAction::HelpLong | ArgAction::Version
+    )
+}
+
+fn option(arg: &Arg) -> String {
+    let names =
+        [arg.get_short().map(|short| format!("-{short}")), arg.get_long().map(|long| format!("--{long}"))];
+    let names = names.into_iter().flatten().collect::<Vec<_>>().join("|");
+    let value = match value(arg) {
+        _ if !arg.get_action().takes_values() => String::new(),
+        value if arg.get_num_args().is_some_and(|count| count.min_values() == 0) => format!("[={value}]"),
+        value => format!(" {value}"),
+    };
+    marked(arg, &format!("{names}{value}"))
+}
+
+fn positional(arg: &Arg) -> String {
+    marked(arg, &value(arg))
+}
+
+fn value(arg: &Arg) -> String {
+    let names = arg.get_value_names().unwrap_or_default();
+    names.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ")
+}
+
+fn marked(arg: &Arg, text: &str) -> String {
+    let more = if matches!(arg.get_action(), ArgAction::Append) { "…" } else { "" };
+    if arg.is_required_set() { format!("{text}{more}") } else { format!("[{text}{more}]") }
 }
 
 /// The section that ends every page, in roff.
@@ -91,7 +148,7 @@ fn pages(command: &Command, end: &str, files: &mut Vec<File>) -> std::io::Result
     for below in command.get_subcommands() {
         pages(below, end, files)?;
     }
-    let man = Man::new(command.clone()).manual("Flux statistics");
+    let man = Man::new(command.clone().override_usage(synopsis(command))).manual("Flux statistics");
     let mut text = Vec::new();
     man.render(&mut text)?;
     text.extend(include_bytes!("generate/common.roff"));
@@ -153,6 +210,19 @@ mod tests {
     }
 
     #[test]
+    fn a_synopsis_has_values_and_marks_and_ends_with_what_all_commands_have() {
+        let mut command = Arguments::command().disable_help_subcommand(true);
+        command.build();
+        let of = |name: &str| synopsis(command.find_subcommand(name).unwrap());
+        insta::assert_snapshot!([synopsis(&command), of("load"), of("query"), of("send")].join("\n"), @r"
+        flux stats [--uri URI] [-h|--help] [-V|--version] COMMAND …
+        flux stats load [-r|--rank IDSET] [--module PATH] [--uri URI] [-h|--help] [KEY=VALUE…]
+        flux stats query [--by WHAT] [--rank IDSET] [--since FSD] [--json] [--ndjson] [--csv] [-o|--format FORMAT] [--sort KEY,…] [--top N] [-n|--no-header] [--watch[=FSD]] [-q|--quiet] [--uri URI] [-h|--help] [PATTERN…]
+        flux stats send [-t|--type KIND] [--tag KEY=VALUE…] [--add] [--ttl SECONDS] [--uri URI] [-h|--help] NAME [VALUE]
+        ");
+    }
+
+    #[test]
     fn flux_help_has_an_entry_of_the_form_that_it_reads() {
         let folder = generated();
         insta::assert_snapshot!(fs::read_to_string(folder.path().join("help.d/stats.json")).unwrap(), @r#"
@@ -203,6 +273,49 @@ mod tests {
         assert_eq!(completed(&["flux", "stats", "query", "--by", "ra"]), "rank");
         assert_eq!(completed(&["flux", "-v", "stats", "query", "--no-h"]), "--no-header");
         assert_eq!(completed(&["flux", "jobs", "--no"]), "of-flux");
+    }
+
+    /// What is seen on a terminal where zsh is typed to, up to a Tab; `own`: the completion that Flux might have.
+    fn completed_by_zsh(folder: &Path, own: Option<&str>, typed: &str, wanted: &str) -> Option<String> {
+        const SCRIPT: &str = r#"
+            zmodload zsh/zpty
+            zpty -b z zsh -fi
+            zpty -w z "PS1='> '; stty -echo; fpath=($1 $2 \$fpath); autoload -Uz compinit; compinit -D -u; print RE'ADY'"
+            zpty -r z line '*READY*'
+            zpty -w -n z "$3"$'\t'
+            repeat 50; do
+                while zpty -r -t z line; do seen+=$line; done
+                [[ $seen == *$4* ]] && break
+                sleep 0.1
+            done
+            zpty -d z
+            print -r -- $seen"#;
+        ran("zsh", &["-c", "true"])?;
+        let functions = folder.join(if own.is_some() { "with-own" } else { "without" });
+        fs::create_dir_all(&functions).unwrap();
+        if let Some(own) = own {
+            fs::write(functions.join("_flux"), own).unwrap();
+        }
+        let paths = [folder.join("zsh"), functions];
+        let [ours, functions] = paths.each_ref().map(|path| path.to_str().unwrap());
+        Some(fine("zsh", &["-fc", SCRIPT, "zsh", ours, functions, typed, wanted]))
+    }
+
+    #[test]
+    fn zsh_completes_flux_stats_from_the_first_use_and_leaves_the_rest_to_flux() {
+        let folder = generated();
+        let of_flux = Some("#compdef flux\n_flux() { compadd of-flux-itself }\n_flux \"$@\"\n");
+        for (own, typed, wanted) in [
+            (None, "flux stats que", "stats query"),
+            (None, "flux -v stats query --by ra", "--by rank"),
+            (None, "flux-stats que", "flux-stats query"),
+            (of_flux, "flux of-f", "flux of-flux-itself"),
+            (of_flux, "flux jobs of-f", "jobs of-flux-itself"),
+            (of_flux, "flux stats que", "stats query"),
+        ] {
+            let Some(seen) = completed_by_zsh(folder.path(), own, typed, wanted) else { return };
+            assert!(seen.contains(wanted), "{typed}: {seen:?}");
+        }
     }
 
     #[test]

@@ -11,6 +11,9 @@ use std::time::Duration;
 const TIMEOUT: Duration = Duration::from_secs(10);
 /// What it is asked.
 const QUERY: &str = "stats-agg.query";
+/// URIs of libflux's own.
+const LOCAL: &str = "local://";
+const SSH: &str = "ssh://";
 /// The rank that knows all of them.
 const ROOT: u32 = 0;
 
@@ -27,9 +30,17 @@ pub(crate) struct Reach {
 pub(crate) enum Error {
     #[error("{0}: is this a node of a running instance? Else name one with --uri")]
     NoInstance(flux::Error),
-    #[error("--uri {target}: {reason}")]
+    #[error(
+        "--uri {target}: {reason}; expected local:// or ssh://, or what `flux uri` resolves, such as the id of a running \
+         batch job or allocation"
+    )]
     Unresolved { target: String, reason: String },
-    #[error("stats-agg is not loaded on rank {rank}: run `flux stats load`{}", at(.uri.as_deref()))]
+    #[error(
+        "--uri {target}: {reason}: it is reached by ssh; where that is not possible, run this on its node, with --uri \
+         \"$(flux uri --local {target})\""
+    )]
+    NoSsh { target: String, reason: flux::Error },
+    #[error("stats-agg is not loaded on rank {rank}{}: run `flux stats load`{}", part(*.rank), at(.uri.as_deref()))]
     Absent { rank: u32, uri: Option<String> },
     #[error("{0}")]
     Question(String),
@@ -44,6 +55,11 @@ pub(crate) enum Error {
     Answer { rank: u32, reason: String },
     #[error("{0}")]
     Flux(#[from] flux::Error),
+}
+
+/// Why that rank is asked, whichever ranks are asked about.
+fn part(rank: u32) -> &'static str {
+    if rank == ROOT { ", which answers for all ranks" } else { "" }
 }
 
 fn at(uri: Option<&str>) -> String {
@@ -69,17 +85,21 @@ impl Reach {
         let uri = self.uri.as_deref().map(resolve).transpose()?;
         // <errno.h>: no libflux, of which the error says all.
         const ELIBACC: i32 = 79;
-        let client = Client::open(uri.as_deref()).map_err(|error| match error.errnum() {
-            ELIBACC => Error::Flux(error),
-            _ => Error::NoInstance(error),
-        })?;
+        let client =
+            Client::open(uri.as_deref()).map_err(|error| match (error.errnum(), &self.uri, &uri) {
+                (ELIBACC, ..) => Error::Flux(error),
+                (_, Some(target), Some(uri)) if uri.starts_with(SSH) => {
+                    Error::NoSsh { target: target.clone(), reason: error }
+                }
+                _ => Error::NoInstance(error),
+            })?;
         Ok(Instance { client, uri: self.uri.clone() })
     }
 }
 
 /// A URI that libflux can open. Others than its own are `flux uri`'s to resolve, as everywhere in Flux.
 fn resolve(target: &str) -> Result<String, Error> {
-    if ["local://", "ssh://"].iter().any(|scheme| target.starts_with(scheme)) {
+    if [LOCAL, SSH].iter().any(|scheme| target.starts_with(scheme)) {
         return Ok(target.to_owned());
     }
     let unresolved = |reason: String| Error::Unresolved { target: target.to_owned(), reason };
@@ -90,10 +110,18 @@ fn resolve(target: &str) -> Result<String, Error> {
     let last_line =
         |text: &[u8]| String::from_utf8_lossy(text).trim().lines().last().unwrap_or("").to_owned();
     if output.status.success() {
-        Ok(last_line(&output.stdout))
+        let uri = last_line(&output.stdout);
+        let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+        Ok(on_this_host(&uri, host.trim()).unwrap_or(uri))
     } else {
         Err(unresolved(last_line(&output.stderr)))
     }
+}
+
+/// The same without ssh, where that would lead to the host that this is.
+fn on_this_host(uri: &str, host: &str) -> Option<String> {
+    let path = uri.strip_prefix(SSH)?.strip_prefix(host)?;
+    (!host.is_empty() && path.starts_with('/')).then(|| format!("{LOCAL}{path}"))
 }
 
 /// What is asked of stats-agg: its request, as the README documents it.
@@ -273,5 +301,22 @@ impl Watch<'_> {
     /// The same, read.
     pub(crate) fn next(&mut self, timeout: Duration) -> Result<Option<Answer>, Error> {
         self.next_text(timeout)?.map(|text| parsed(&text)).transpose()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_job_on_this_host_is_reached_without_ssh() {
+        let local = |uri| on_this_host(uri, "n1");
+        assert_eq!(local("ssh://n1/run/flux/local-0").as_deref(), Some("local:///run/flux/local-0"));
+        for other in
+            ["ssh://n12/run/flux/local-0", "ssh://me@n1/run/flux/local-0", "local:///run/flux/local-0"]
+        {
+            assert_eq!(local(other), None, "{other}");
+        }
+        assert_eq!(on_this_host("ssh:///run", ""), None);
     }
 }

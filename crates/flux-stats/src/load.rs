@@ -3,6 +3,7 @@
 mod fan;
 mod log;
 mod place;
+mod settings;
 
 use crate::instance::{Instance, Reach};
 use crate::outcome::{Ended, Failure, Outcome, complain, print};
@@ -20,6 +21,8 @@ use std::time::{Duration, Instant};
 const MODULE: &str = "stats-agg";
 /// How long a broker may take to load or remove it: a module that ends sends what it has, for two seconds at most.
 const TIMEOUT: Duration = Duration::from_secs(30);
+/// How long it may take to say how deep in the tree it is, which decides nothing but the order.
+const LEVEL_TIMEOUT: Duration = Duration::from_secs(3);
 // <errno.h>
 const EPERM: i32 = 1;
 const ENOENT: i32 = 2;
@@ -30,7 +33,8 @@ const EHOSTUNREACH: i32 = 113;
 /// Load stats-agg into the brokers
 ///
 /// The module's file is the one that was installed with this command; where there is none, each broker looks for it by
-/// name (FLUX_MODULE_PATH). Ranks that have it already keep it.
+/// name (FLUX_MODULE_PATH). Ranks that have it already keep it, with the settings that they have: those given here are for
+/// the ranks that are loaded now. Where both are there, it says which is which, and in what their settings differ.
 #[derive(Args)]
 #[command(after_help = "Examples:
   flux stats load
@@ -88,10 +92,15 @@ pub(crate) fn load(options: &LoadOptions, reach: &Reach) -> Ended {
     let mut told = Told::new(outcomes);
     let (done, already) = (told.done(), told.take(EEXIST));
     say_done("loaded on", &done, start)?;
-    if !already.is_empty() && options.settings.is_empty() {
-        print(&format!("already loaded on {}\n", named(&already)))?;
+    if !already.is_empty() && (options.settings.is_empty() || !done.is_empty()) {
+        print(&format!("already loaded on {}{}\n", named(&already), kept(&done, &options.settings)))?;
     }
     let mut failed = told.complain(&instance, "cannot load it");
+    if let Some(difference) = settings::difference(&instance, &done, &already) {
+        complain(&format!(
+            "{difference}: for the same everywhere, `flux stats unload`, then load all ranks at once"
+        ));
+    }
     if !already.is_empty() && !options.settings.is_empty() {
         complain(&format!(
             "{}: {MODULE} is loaded already and keeps its settings: `flux stats unload` first, or change the table \
@@ -103,13 +112,23 @@ pub(crate) fn load(options: &LoadOptions, reach: &Reach) -> Ended {
     ending(failed)
 }
 
+/// What holds for the ranks that are loaded now, where others were loaded before.
+fn kept(now: &IdSet, settings: &[String]) -> String {
+    let given = match settings {
+        _ if now.is_empty() => return String::new(),
+        [] => "the defaults and the table [stats-agg] hold".to_owned(),
+        settings => format!("{} holds", settings.join(" ")),
+    };
+    format!(", with the settings of that load: {given} for {} alone", named(now))
+}
+
 pub(crate) fn unload(options: &UnloadOptions, reach: &Reach) -> Ended {
     let instance = reach.connect()?;
     let ranks = ranks(&instance, options.rank.as_deref())?;
     let start = Instant::now();
     let mut progress = Progress::new("unloading", ranks.len());
     let mut outcomes = Vec::new();
-    for ranks in leaves_first(&instance, &ranks) {
+    for ranks in leaves_first(&instance, &ranks, &mut progress) {
         let request = json!({ "name": MODULE, "cancel": false });
         outcomes.extend(each(&instance, ranks.iter(), "module.remove", &request, TIMEOUT, &mut progress));
     }
@@ -175,9 +194,11 @@ fn absolute(file: &str) -> Result<String, Failure> {
 }
 
 /// Ranks by their level in the tree, the deepest first. A rank that does not say its level is last.
-fn leaves_first(instance: &Instance, ranks: &IdSet) -> Vec<IdSet> {
+fn leaves_first(instance: &Instance, ranks: &IdSet, progress: &mut Progress) -> Vec<IdSet> {
     let attribute = json!({ "name": "tbon.level" });
-    let answers = each(instance, ranks.iter(), "attr.get", &attribute, TIMEOUT, &mut Progress::none());
+    let mut asking = Progress::none();
+    let answers = each(instance, ranks.iter(), "attr.get", &attribute, LEVEL_TIMEOUT, &mut asking);
+    progress.go_on_from(&asking);
     let mut levels: BTreeMap<u32, IdSet> = BTreeMap::new();
     for (rank, answer) in answers {
         let answer = answer.and_then(|reply| reply.json()).unwrap_or(Value::Null);
@@ -239,7 +260,8 @@ impl Told {
                 EPERM => "the instance's owner alone may do that".to_owned(),
                 EHOSTUNREACH => "its broker is down, or its link to this one".to_owned(),
                 ETIMEDOUT => format!(
-                    "no answer within {} s; `flux stats peek` on its node shows what its broker does",
+                    "no answer within {} s: the request waits there, and is carried out when the broker goes on; `flux \
+                     stats peek` on its node shows what it does",
                     TIMEOUT.as_secs()
                 ),
                 ENOENT => text.clone(),

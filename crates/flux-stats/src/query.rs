@@ -271,7 +271,7 @@ impl Asked {
                 Ok(format.lines(rows, heading))
             }
             Output::Table => {
-                Ok(table::series(answer, hosts, &self.places(answer, hosts), self.question.by, heading))
+                Ok(table::series(answer, hosts, &self.places(answer, hosts), &self.question, heading))
             }
         }
     }

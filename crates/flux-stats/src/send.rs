@@ -1,11 +1,11 @@
 //! `flux stats send`: metrics from a shell, to the broker's own stats-agg.
 
 use crate::instance::{self, Instance, Reach};
-use crate::outcome::{Ended, Failure, Outcome};
+use crate::outcome::{Ended, Failure, Outcome, complain};
 use clap::{Args, ValueEnum};
 use flux::Payload;
 use serde_json::{Map, Value, json};
-use stats_core::{Metric, PUSH_METRICS_MAX, PUSH_VERSION};
+use stats_core::{Metric, PUSH_METRICS_MAX, PUSH_VERSION, refusal_text};
 use stats_ingest::{HandOver, Limits, Pushing, Shard};
 use std::io::{BufRead, BufReader};
 use std::sync::mpsc::{self, RecvTimeoutError};
@@ -21,7 +21,8 @@ const WAITING_MAX: usize = 4096;
 /// Send a metric, or statsd lines from standard input, to this broker's stats-agg
 ///
 /// It is merged over all ranks with everything else. Other users than the instance owner may send where the module has
-/// guest-push=true, and get the prefix guests.UID.
+/// guest-push=true, and get the prefix guests.UID. Where the module is not loaded a metric is an error; lines that are read
+/// are kept and sent when it is, and are an error only if it is not by their end.
 #[derive(Args)]
 #[command(
     after_help = "Examples:\n  flux stats send app.runs 1\n  flux stats send app.depth 17 -t g --tag queue=batch\n  \
@@ -163,12 +164,10 @@ impl Push for Sender {
         match receipt["refused"].get(0) {
             None => Ok(()),
             Some(first) => {
-                let text = |key: &str| first[key].as_str().unwrap_or("?").to_owned();
                 let accepted = receipt["accepted"].as_u64().unwrap_or(0);
-                Err(Error::Refused(
-                    count.saturating_sub(accepted),
-                    format!("{}: {}", text("name"), text("reason")),
-                ))
+                let text = |key: &str| first[key].as_str().unwrap_or("?");
+                let first = refusal_text(text("name"), text("reason"));
+                Err(Error::Refused(count.saturating_sub(accepted), first))
             }
         }
     }
@@ -198,12 +197,13 @@ fn send_lines(input: impl BufRead + Send + 'static, sender: &mut impl Push) -> R
             Err(RecvTimeoutError::Timeout) => false,
             Err(RecvTimeoutError::Disconnected) => true,
         };
-        if ended || Instant::now() >= due {
-            due = Instant::now() + PERIOD;
-            adding.send(shard.hand_over(), sender)?;
-        }
         if ended {
+            adding.send_rest(&mut shard, sender)?;
             return adding.end();
+        }
+        if Instant::now() >= due {
+            due = Instant::now() + PERIOD;
+            adding.send(&mut shard, sender)?;
         }
     }
 }
@@ -212,6 +212,10 @@ fn send_lines(input: impl BufRead + Send + 'static, sender: &mut impl Push) -> R
 #[derive(Default)]
 struct Adding {
     pushing: Pushing,
+    /// What was not taken, for the module was not loaded.
+    kept: Vec<Value>,
+    /// That was said.
+    complained: bool,
     lines: u64,
     bad: u64,
     refused: u64,
@@ -219,7 +223,29 @@ struct Adding {
 }
 
 impl Adding {
-    fn send(&mut self, hand_over: HandOver, sender: &mut impl Push) -> Result<(), Error> {
+    /// Sends what there is. While the module is not loaded it is kept, and the shard goes on adding up.
+    fn send(&mut self, shard: &mut Shard, sender: &mut impl Push) -> Result<(), Error> {
+        match self.send_rest(shard, sender) {
+            Err(Error::Instance(error @ instance::Error::Absent { .. })) => {
+                if !std::mem::replace(&mut self.complained, true) {
+                    complain(&format!("{error}; what is read is kept until then"));
+                }
+                Ok(())
+            }
+            sent => {
+                self.complained = false;
+                sent
+            }
+        }
+    }
+
+    fn send_rest(&mut self, shard: &mut Shard, sender: &mut impl Push) -> Result<(), Error> {
+        self.push(sender)?;
+        self.take(shard.hand_over());
+        self.push(sender)
+    }
+
+    fn take(&mut self, hand_over: HandOver) {
         self.lines += hand_over.counts.lines;
         self.bad += hand_over.counts.bad.iter().sum::<u64>();
         self.refused += hand_over.refused.iter().map(|refused| refused.lines).sum::<u64>();
@@ -230,11 +256,14 @@ impl Adding {
             self.last = format!("the last: {:?}: expected {}", bad.text, bad.bad.expected());
         }
         let metrics = self.pushing.metrics(hand_over.changes);
-        let mut metrics: Vec<Value> = metrics.iter().map(Metric::to_json).collect();
-        while !metrics.is_empty() {
-            let rest = metrics.split_off(metrics.len().min(PUSH_METRICS_MAX));
-            sender.push(metrics)?;
-            metrics = rest;
+        self.kept = metrics.iter().map(Metric::to_json).collect();
+    }
+
+    fn push(&mut self, sender: &mut impl Push) -> Result<(), Error> {
+        while !self.kept.is_empty() {
+            let some = self.kept.len().min(PUSH_METRICS_MAX);
+            sender.push(self.kept[..some].to_vec())?;
+            self.kept.drain(..some);
         }
         Ok(())
     }
@@ -285,6 +314,33 @@ mod tests {
         for words in [&["send", "a", "1", "-t", "x"][..], &["send", "a", "1", "--tag", "k"], &["send"]] {
             assert!(Line::try_parse_from(words).is_err(), "{words:?}");
         }
+    }
+
+    /// Where the module is not loaded for the first pushes.
+    struct Away(u32, Kept);
+
+    impl Push for Away {
+        fn push(&mut self, metrics: Vec<Value>) -> Result<(), Error> {
+            if self.0 == 0 {
+                return self.1.push(metrics);
+            }
+            self.0 -= 1;
+            Err(instance::Error::Absent { rank: 0, uri: None }.into())
+        }
+    }
+
+    #[test]
+    fn lines_wait_for_the_module_and_are_lost_with_an_error_alone() {
+        let mut shard = Shard::new(Limits { series: 10, tags: 16, ttl: PERIOD });
+        let (mut adding, mut away) = (Adding::default(), Away(2, Kept::default()));
+        for _ in 0..3 {
+            shard.receive(b"a:1|c");
+            adding.send(&mut shard, &mut away).unwrap();
+        }
+        let total: i64 = away.1.0.iter().flatten().map(|metric| metric["value"].as_i64().unwrap()).sum();
+        assert_eq!(total, 3);
+        let error = send_lines("a:1|c".as_bytes(), &mut Away(2, Kept::default())).unwrap_err().to_string();
+        assert!(error.starts_with("stats-agg is not loaded on rank 0"), "{error}");
     }
 
     #[derive(Default)]

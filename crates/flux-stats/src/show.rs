@@ -1,6 +1,6 @@
 //! How numbers look to a person, and tables of them: every subcommand shows them alike.
 
-use crate::answer::{Answer, Ranks};
+use crate::answer::{Answer, Ranks, Series};
 use comfy_table::{CellAlignment, Table, presets};
 
 /// What is shown where nothing is known.
@@ -85,7 +85,7 @@ fn three(number: f64, unit: &str) -> String {
     format!("{number:.digits$}{unit}")
 }
 
-/// What a series counts, as the end of its name says.
+/// What a series counts, as its answer or the end of its name says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Unit {
     Seconds,
@@ -101,6 +101,15 @@ impl Unit {
             Some("s") if last.len() > 1 => Unit::Seconds,
             Some("bytes") => Unit::Bytes,
             _ => Unit::Plain,
+        }
+    }
+
+    /// What an answer says of a series goes before the end of its name.
+    pub(crate) fn of_series(series: &Series) -> Unit {
+        match series.unit.as_deref() {
+            Some("seconds") => Unit::Seconds,
+            Some("bytes") => Unit::Bytes,
+            _ => Unit::of(&series.name),
         }
     }
 

@@ -7,7 +7,7 @@ mod tests;
 
 use crate::amount::Amount;
 use crate::node::Node;
-use crate::push::{Metric, Push, Pushed, Refusal, name_of};
+use crate::push::{Metric, Push, Pushed, Refusal, name_of, refusal_text};
 use crate::schedule::{Now, nanos};
 use crate::series::{GUESTS, Key, Kind, PREFIX_TAG, SeriesId, TAGS_MAX, Unit};
 use crate::wire::{DecodeError, Reader, Writer, list};
@@ -134,7 +134,7 @@ impl Intake {
         match told.first() {
             Some((name, refusal)) if accepted == 0 => {
                 let others = if all > 1 { format!(" (and {} more)", all - 1) } else { String::new() };
-                let text = format!("{name}: {}{others}", refusal.text);
+                let text = refusal_text(name, &refusal.text) + &others;
                 Err(Refusal { reason: refusal.reason, text })
             }
             _ => Ok(self.receipt(node, accepted, false, told)),

@@ -80,6 +80,11 @@ impl Refusal {
     }
 }
 
+/// Which metric was refused and why: many reasons begin with its name, in quotes, others have it put before them.
+pub fn refusal_text(name: &str, reason: &str) -> String {
+    if reason.starts_with(&format!("{name:?}")) { reason.to_owned() } else { format!("{name}: {reason}") }
+}
+
 impl From<Refused> for Refusal {
     fn from(refused: Refused) -> Self {
         let reason = match refused {

@@ -1,4 +1,5 @@
-//! Brokers' logs: a module that refuses its settings says why there, and only a number to who loads it.
+//! Brokers' logs: a module that refuses its settings says why there, and only a number to who loads it; and one that is
+//! loaded says there which it has.
 
 use super::Payload;
 use crate::instance::Instance;
@@ -10,18 +11,29 @@ use std::time::Duration;
 const TIMEOUT: Duration = Duration::from_secs(5);
 /// What a module of ours logs before the reason (`crates/flux`).
 const REFUSAL: &str = "not loaded: ";
+/// What it logs before its settings, when it is loaded and when they change (`modules/stats-agg/src/agg.rs`).
+const SETTINGS: &[&str] = &["loaded: ", "now "];
 
 /// Why `module` has last refused to be loaded on that rank.
 pub(super) fn last_refusal(instance: &Instance, rank: u32, module: &str) -> Option<String> {
+    last(instance, rank, module, &[REFUSAL])
+}
+
+/// The settings that `module` has on that rank, as it wrote them down; `None`: the broker keeps that line no more.
+pub(super) fn settings(instance: &Instance, rank: u32, module: &str) -> Option<String> {
+    last(instance, rank, module, SETTINGS)
+}
+
+/// What follows one of these beginnings in the last line of `module` that has one.
+fn last(instance: &Instance, rank: u32, module: &str, beginnings: &[&str]) -> Option<String> {
     let request = json!({ "follow": false, "nobacklog": false });
     let mut lines = instance.client().stream("log.dmesg", Payload::Json(&request), Node::Rank(rank)).ok()?;
     let mut last = None;
     while let Ok(Some(line)) = lines.next(TIMEOUT) {
         let Some(line) = line.text().ok().and_then(Line::parse) else { continue };
-        if line.name == module
-            && let Some(why) = line.text.strip_prefix(REFUSAL)
-        {
-            last = Some(why.to_owned());
+        let rest = beginnings.iter().find_map(|beginning| line.text.strip_prefix(beginning));
+        if let Some(rest) = rest.filter(|_| line.name == module) {
+            last = Some(rest.to_owned());
         }
     }
     last

@@ -175,7 +175,7 @@ fn text_or_nothing(text: String) -> Value {
 
 /// In the unit of the series.
 fn own(row: Row<'_>, value: f64) -> Value {
-    Value::Number(value, Unit::of(&row.series.name))
+    Value::Number(value, Unit::of_series(row.series))
 }
 
 /// How many.

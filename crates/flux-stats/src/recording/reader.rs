@@ -72,7 +72,15 @@ impl Moment<'_> {
 
 impl From<Line<'_>> for Series {
     fn from(Line { name, tags, rank, values }: Line<'_>) -> Self {
-        Series { name: name.to_owned(), tags: tags.clone(), rank, ranks: None, values, since: None }
+        Series {
+            name: name.to_owned(),
+            tags: tags.clone(),
+            rank,
+            ranks: None,
+            unit: None,
+            values,
+            since: None,
+        }
     }
 }
 

@@ -128,7 +128,7 @@ fn answer() -> impl Strategy<Value = (Answer, Option<IdSet>)> {
                 .into_iter()
                 .map(|(name, tags, rank, values)| {
                     let rank = by_rank.then_some(rank.unwrap_or(0));
-                    Series { name, tags, rank, ranks: None, values, since: None }
+                    Series { name, tags, rank, ranks: None, unit: None, values, since: None }
                 })
                 .collect();
             series.sort_by(|a, b| key(a).cmp(&key(b)));
@@ -263,8 +263,15 @@ proptest! {
 
 fn counter(total: f64) -> Answer {
     let values = Values::Counter { total, rate: 1.0, max: None };
-    let series =
-        Series { name: "a".into(), tags: Default::default(), rank: None, ranks: None, values, since: None };
+    let series = Series {
+        name: "a".into(),
+        tags: Default::default(),
+        rank: None,
+        ranks: None,
+        unit: None,
+        values,
+        since: None,
+    };
     Answer { time: total, series: vec![series], ..Answer::default() }
 }
 

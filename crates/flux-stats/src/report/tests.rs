@@ -40,7 +40,7 @@ fn session() -> Session {
 }
 
 fn series(name: impl Into<String>, rank: Option<u32>, values: Values) -> Series {
-    Series { name: name.into(), tags: Default::default(), rank, ranks: None, values, since: None }
+    Series { name: name.into(), tags: Default::default(), rank, ranks: None, unit: None, values, since: None }
 }
 
 fn counter(total: f64) -> Values {

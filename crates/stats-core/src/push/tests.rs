@@ -175,3 +175,10 @@ fn a_wrong_push_is_refused_whole() {
         assert!(refusal.text.contains(said), "{key}: {refusal}");
     }
 }
+
+#[test]
+fn a_refusal_names_the_metric_once() {
+    let why = "\"modules.x\": names that begin with modules. are the service's own";
+    assert_eq!(refusal_text("modules.x", why), why);
+    assert_eq!(refusal_text("a.b", "more than 16 tags"), "a.b: more than 16 tags");
+}
