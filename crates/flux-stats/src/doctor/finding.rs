@@ -117,9 +117,18 @@ impl Finding {
         })
     }
 
+    /// Another that this one explains becomes evidence of it.
+    pub(crate) fn take_evidence(&mut self, other: Finding) {
+        let new = |fact: &Fact| self.evidence.iter().all(|known| known.what != fact.what);
+        let more: Vec<Fact> = other.evidence.into_iter().filter(new).collect();
+        self.evidence.extend(more);
+    }
+
     /// The worst stands for all that are of one rule and one subject.
     pub(crate) fn absorb(&mut self, other: Finding) {
-        let worse = other.weight > self.weight;
+        // Of two that are as bad the lower rank is named, whichever answered first.
+        let worse = other.weight > self.weight
+            || (other.weight == self.weight && other.ranks.first() < self.ranks.first());
         let ranks = std::mem::take(&mut self.ranks);
         let (first, then) = if worse { (other.ranks.clone(), ranks) } else { (ranks, other.ranks.clone()) };
         if worse {

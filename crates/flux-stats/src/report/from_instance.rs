@@ -2,7 +2,7 @@
 
 use super::axis::Axis;
 use super::heat::Heat;
-use super::model::{Model, Track, is_charted, module_of};
+use super::model::{Model, Note, NoteKind, Track, is_charted, module_of, stall, turn};
 use crate::answer::{Answer, Series, Since, Values};
 use crate::instance::{By, Error, Instance, Question};
 use stats_core::IdSet;
@@ -11,7 +11,7 @@ use std::io::{IsTerminal, Write};
 use std::time::Duration;
 
 /// What is asked of the ranks, some at a time: so many series stay below what an answer may hold.
-const BY_RANK: [&str; 2] = ["modules.*.work_s", "modules.*.longest_work_s"];
+const BY_RANK: [&str; 3] = ["modules.*.work_s", "modules.*.longest_work_s", "modules.*.stalled"];
 const RANKS_AT_A_TIME: usize = 64;
 
 /// Of the last so many seconds, as far as the instance's `history` reaches.
@@ -123,11 +123,14 @@ fn see(answer: &Answer, model: &mut Model) {
     let mut sums: BTreeMap<u32, BTreeMap<usize, (f64, f64, f64)>> = BTreeMap::new();
     for series in &answer.series {
         let Some(rank) = series.rank else { continue };
-        if let (Some(module), Values::Gauge { max, .. }) =
-            (module_of(&series.name, "longest_work_s"), &series.values)
+        if let Some((module, longest)) = turn(&series.name, &series.values)
             && let Some(pair) = model.heat.pair(rank, module)
         {
-            pair.longest = pair.longest.max(max.value);
+            pair.longest = pair.longest.max(longest);
+        }
+        if let (Some(module), Values::Gauge { max, .. }) = (module_of(&series.name, "stalled"), &series.values) {
+            let (from, text) = (answer.time - max.value, stall(module, rank, max.value));
+            model.notes.push(Note { from, to: answer.time, kind: NoteKind::Stall, text });
         }
         let (Some(module), Some(since)) = (module_of(&series.name, "work_s"), &series.since) else {
             continue;

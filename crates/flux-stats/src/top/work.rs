@@ -20,7 +20,7 @@ pub(crate) struct Work {
     pub(crate) cpu: Option<f64>,
     /// The work of a turn that 99 of 100 do not exceed, since the totals began.
     pub(crate) p99_s: Option<f64>,
-    /// The longest one.
+    /// The longest one, or the one that is under way, if that is longer already.
     pub(crate) longest_s: Option<f64>,
     /// Messages that it has not read, on the rank with the most.
     pub(crate) sendq: Option<f64>,
@@ -28,6 +28,11 @@ pub(crate) struct Work {
     pub(crate) recvq: Option<f64>,
     /// The rank where it has not come back to its reactor for longest, and for how many seconds.
     pub(crate) stalled: Option<(u32, f64)>,
+    /// On how many ranks it is.
+    pub(crate) ranks: Option<f64>,
+    /// As `max`, of what else is told in percent.
+    pub(crate) max_cpu: Option<f64>,
+    pub(crate) max_blocked: Option<f64>,
 }
 
 impl Work {
@@ -40,20 +45,47 @@ impl Work {
                 self.max = percent(max.map_or(0.0, |(_, rate)| rate));
                 self.busiest = max.map(|(rank, _)| rank);
             }
-            ("blocked_s", Values::Counter { rate, .. }) => self.blocked = percent(*rate),
+            ("blocked_s", Values::Counter { rate, max, .. }) => {
+                self.blocked = percent(*rate);
+                self.max_blocked = max.and_then(|(_, rate)| percent(rate));
+            }
             ("cpu_s", Values::Counter { rate, max, .. }) => {
                 self.cpu = percent(*rate);
+                self.max_cpu = max.and_then(|(_, rate)| percent(rate));
                 // Series come in any order: where work is known it decides.
                 if self.work.is_none() {
                     self.busiest = max.map(|(rank, _)| rank);
                 }
             }
             ("work_per_wakeup_s", Values::Timer { shape, .. }) => self.p99_s = shape.map(|shape| shape.p99),
-            ("longest_work_s", Values::Gauge { max, .. }) => self.longest_s = Some(max.value),
+            ("longest_work_s", Values::Gauge { max, .. }) => self.longest_at_least(max.value),
             ("sendq", Values::Gauge { max, .. }) => self.sendq = Some(max.value),
             ("recvq", Values::Gauge { max, .. }) => self.recvq = Some(max.value),
-            ("stalled", Values::Gauge { max, .. }) => self.stalled = Some((max.rank, max.value)),
+            ("stalled", Values::Gauge { max, .. }) => {
+                self.stalled = Some((max.rank, max.value));
+                self.longest_at_least(max.value);
+            }
+            ("loaded", Values::Gauge { sum, .. }) => self.ranks = Some(*sum),
             _ => {}
+        }
+    }
+
+    fn longest_at_least(&mut self, seconds: f64) {
+        self.longest_s = Some(self.longest_s.unwrap_or(0.0).max(seconds));
+    }
+
+    /// What ranks did in several periods may arrive in one. Each has measured its own rate, so that all together did no
+    /// more than as many as the busiest one.
+    fn bound(&mut self) {
+        let Some(ranks) = self.ranks else { return };
+        if let (Some(work), Some(max)) = (self.work, self.max) {
+            self.work = Some(work.min(max * ranks));
+        }
+        if let (Some(cpu), Some(max)) = (self.cpu, self.max_cpu) {
+            self.cpu = Some(cpu.min(max * ranks));
+        }
+        if let (Some(blocked), Some(max)) = (self.blocked, self.max_blocked) {
+            self.blocked = Some(blocked.min(max * ranks));
         }
     }
 }
@@ -76,11 +108,12 @@ pub(crate) fn works<K: Ord>(
             works.entry(key).or_default().take(metric, &one.values);
         }
     }
+    works.values_mut().for_each(Work::bound);
     works
 }
 
 /// The series that a line is made of.
-pub(crate) const METRICS: [&str; 9] = [
+pub(crate) const METRICS: [&str; 10] = [
     "wakeups",
     "work_s",
     "blocked_s",
@@ -90,6 +123,7 @@ pub(crate) const METRICS: [&str; 9] = [
     "sendq",
     "recvq",
     "stalled",
+    "loaded",
 ];
 
 #[cfg(test)]
