@@ -81,6 +81,9 @@ pub(crate) fn fact(what: &'static str, value: f64, unit: Unit) -> Fact {
     Fact { what, value, unit }
 }
 
+/// Weights that differ by no more than this part of them are as bad.
+const ABOUT: f64 = 0.02;
+
 /// Something that is wrong.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Finding {
@@ -126,9 +129,12 @@ impl Finding {
 
     /// The worst stands for all that are of one rule and one subject.
     pub(crate) fn absorb(&mut self, other: Finding) {
-        // Of two that are as bad the lower rank is named, whichever answered first.
-        let worse = other.weight > self.weight
-            || (other.weight == self.weight && other.ranks.first() < self.ranks.first());
+        // Of two that are about as bad the lower rank is named: measured again, the other may be the worse by a hair.
+        let about = |a: f64, b: f64| (a - b).abs() <= ABOUT * a.abs().max(b.abs());
+        let worse = match about(other.weight, self.weight) {
+            true => other.ranks.first() < self.ranks.first(),
+            false => other.weight > self.weight,
+        };
         let ranks = std::mem::take(&mut self.ranks);
         let (first, then) = if worse { (other.ranks.clone(), ranks) } else { (ranks, other.ranks.clone()) };
         if worse {

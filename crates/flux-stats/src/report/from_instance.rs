@@ -118,6 +118,20 @@ fn ask_ranks(instance: &Instance, covered: &IdSet, seconds: f64, model: &mut Mod
     Ok(())
 }
 
+/// A stall that a rank tells of: one that is under way; or the longest turn, where it began that late. Of one that is over
+/// nothing else is remembered.
+fn stalls(series: &Series, rank: u32, now: f64, start: f64) -> Option<Note> {
+    /// As long as the setting `stall` of stats-agg is by default.
+    const STALL_S: f64 = 5.0;
+    let (module, age) = turn(&series.name, &series.values)?;
+    let to = match (&series.values, module_of(&series.name, "stalled")) {
+        (_, Some(_)) => now,
+        (Values::Gauge { max, .. }, None) if age >= STALL_S => max.time.filter(|time| *time > start)?,
+        _ => return None,
+    };
+    Some(Note { from: to - age, to, kind: NoteKind::Stall, text: stall(module, rank, age) })
+}
+
 fn see(answer: &Answer, model: &mut Model) {
     // Of each rank, what all modules did in each slot.
     let mut sums: BTreeMap<u32, BTreeMap<usize, (f64, f64, f64)>> = BTreeMap::new();
@@ -128,10 +142,7 @@ fn see(answer: &Answer, model: &mut Model) {
         {
             pair.longest = pair.longest.max(longest);
         }
-        if let (Some(module), Values::Gauge { max, .. }) = (module_of(&series.name, "stalled"), &series.values) {
-            let (from, text) = (answer.time - max.value, stall(module, rank, max.value));
-            model.notes.push(Note { from, to: answer.time, kind: NoteKind::Stall, text });
-        }
+        model.notes.extend(stalls(series, rank, answer.time, model.axis.start));
         let (Some(module), Some(since)) = (module_of(&series.name, "work_s"), &series.since) else {
             continue;
         };
@@ -151,5 +162,29 @@ fn see(answer: &Answer, model: &mut Model) {
         for (from, to, share) in slots.into_values() {
             model.heat.see(rank, None, from, to, share);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::answer::Extreme;
+
+    #[test]
+    fn a_stall_is_under_way_or_was_the_longest_turn_of_the_time_that_is_told_of() {
+        let told = |name: &str, value: f64, time: Option<f64>| {
+            let extreme = Extreme { value, rank: 3, time };
+            let values = Values::Gauge { count: 1, sum: value, min: extreme, max: extreme };
+            let name = format!("modules.kvs.{name}");
+            let series =
+                Series { name, tags: BTreeMap::new(), rank: Some(3), ranks: None, values, since: None };
+            stalls(&series, 3, 1000.0, 400.0).map(|note| (note.from, note.to, note.text))
+        };
+        let text = "kvs on rank 3 did not come back to its reactor for 40.0s".to_owned();
+        assert_eq!(told("stalled", 40.0, Some(960.0)), Some((960.0, 1000.0, text.clone())));
+        assert_eq!(told("longest_work_s", 40.0, Some(800.0)), Some((760.0, 800.0, text)));
+        assert_eq!(told("longest_work_s", 40.0, Some(300.0)), None, "before");
+        assert_eq!(told("longest_work_s", 0.2, Some(800.0)), None, "short");
+        assert_eq!(told("longest_work_s", 40.0, None), None, "nobody knows when");
     }
 }

@@ -274,7 +274,8 @@ impl Gathering {
     fn watch_stalls(&mut self, lines: &[Line], time: f64) {
         let mut over = std::mem::take(&mut self.stalls);
         for line in lines.iter().filter(|line| line.tags.is_empty()) {
-            let (Some(module), Values::Gauge { max, .. }) = (module_of(line.name, "stalled"), &line.values) else {
+            let (Some(module), Values::Gauge { max, .. }) = (module_of(line.name, "stalled"), &line.values)
+            else {
                 continue;
             };
             let known = over.remove(module);
@@ -300,7 +301,7 @@ impl Gathering {
         let mut sums: BTreeMap<u32, (f64, f64)> = BTreeMap::new();
         for Line { name, rank, values, .. } in lines {
             let Some(rank) = rank else { continue };
-            if let Some((module, longest)) = turn(name, values)
+            if let Some((module, longest)) = turn(name, &values)
                 && let Some(pair) = self.model.heat.pair(rank, module)
             {
                 pair.longest = pair.longest.max(longest);

@@ -146,6 +146,48 @@ mod tests {
     }
 
     #[test]
+    fn a_turn_that_is_under_way_is_the_longest_as_soon_as_it_is() {
+        let mut answer = sample::answer();
+        answer.series.retain(|series| series.name != "modules.content.longest_work_s");
+        let longest = |answer: &crate::answer::Answer| {
+            works(&answer.series, |module, _| Some(module.to_owned()))["content"].longest_s
+        };
+        assert_eq!(longest(&answer), Some(12.5));
+        let all = sample::answer();
+        assert_eq!(longest(&all), Some(17.0), "one that has ended was longer");
+    }
+
+    #[test]
+    fn what_arrives_of_several_periods_at_once_was_not_done_in_one() {
+        let mut answer = sample::answer();
+        let loaded = |ranks: f64| crate::answer::Series {
+            name: "modules.kvs.loaded".to_owned(),
+            ..answer
+                .series
+                .iter()
+                .find(|one| one.name == "broker.uptime_s")
+                .cloned()
+                .map(|mut one| {
+                    if let Values::Gauge { sum, .. } = &mut one.values {
+                        *sum = ranks;
+                    }
+                    one
+                })
+                .unwrap()
+        };
+        let (one, four) = (loaded(1.0), loaded(4.0));
+        answer.series.push(one);
+        let kvs = |answer: &crate::answer::Answer| {
+            let kvs = works(&answer.series, |module, _| Some(module.to_owned())).remove("kvs").unwrap();
+            (kvs.work, kvs.max)
+        };
+        assert_eq!(kvs(&answer), (Some(20.0), Some(20.0)), "25 % of a rank that measured 20 %");
+        answer.series.pop();
+        answer.series.push(four);
+        assert_eq!(kvs(&answer), (Some(25.0), Some(20.0)));
+    }
+
+    #[test]
     fn the_order_of_series_does_not_matter() {
         let mut answer = sample::answer();
         let before = works(&answer.series, |module, _| Some(module.to_owned()));
