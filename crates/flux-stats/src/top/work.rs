@@ -28,11 +28,42 @@ pub(crate) struct Work {
     pub(crate) recvq: Option<f64>,
     /// The rank where it has not come back to its reactor for longest, and for how many seconds.
     pub(crate) stalled: Option<(u32, f64)>,
-    /// On how many ranks it is.
-    pub(crate) ranks: Option<f64>,
-    /// As `max`, of what else is told in percent.
-    pub(crate) max_cpu: Option<f64>,
-    pub(crate) max_blocked: Option<f64>,
+}
+
+/// What bounds the sums: on how many ranks a module is, and the most that one of them did, in percent.
+#[derive(Debug, Default)]
+struct Bounds {
+    ranks: Option<f64>,
+    work: Option<f64>,
+    cpu: Option<f64>,
+    blocked: Option<f64>,
+}
+
+impl Bounds {
+    fn take(&mut self, metric: &str, values: &Values) {
+        let most = match values {
+            Values::Counter { max, .. } => max.map(|(_, rate)| rate * 100.0),
+            _ => None,
+        };
+        match (metric, values) {
+            ("loaded", Values::Gauge { sum, .. }) => self.ranks = Some(*sum),
+            ("work_s", _) => self.work = most,
+            ("cpu_s", _) => self.cpu = most,
+            ("blocked_s", _) => self.blocked = most,
+            _ => {}
+        }
+    }
+
+    /// What ranks did in several periods may arrive in one. Each has measured its own rate, so that all together did no
+    /// more than as many as the busiest one.
+    fn apply(&self, work: &mut Work) {
+        let Some(ranks) = self.ranks else { return };
+        let sums =
+            [(&mut work.work, self.work), (&mut work.cpu, self.cpu), (&mut work.blocked, self.blocked)];
+        for (sum, most) in sums {
+            *sum = sum.map(|sum| most.map_or(sum, |most| sum.min(most * ranks)));
+        }
+    }
 }
 
 impl Work {
@@ -45,13 +76,9 @@ impl Work {
                 self.max = percent(max.map_or(0.0, |(_, rate)| rate));
                 self.busiest = max.map(|(rank, _)| rank);
             }
-            ("blocked_s", Values::Counter { rate, max, .. }) => {
-                self.blocked = percent(*rate);
-                self.max_blocked = max.and_then(|(_, rate)| percent(rate));
-            }
+            ("blocked_s", Values::Counter { rate, .. }) => self.blocked = percent(*rate),
             ("cpu_s", Values::Counter { rate, max, .. }) => {
                 self.cpu = percent(*rate);
-                self.max_cpu = max.and_then(|(_, rate)| percent(rate));
                 // Series come in any order: where work is known it decides.
                 if self.work.is_none() {
                     self.busiest = max.map(|(rank, _)| rank);
@@ -65,28 +92,12 @@ impl Work {
                 self.stalled = Some((max.rank, max.value));
                 self.longest_at_least(max.value);
             }
-            ("loaded", Values::Gauge { sum, .. }) => self.ranks = Some(*sum),
             _ => {}
         }
     }
 
     fn longest_at_least(&mut self, seconds: f64) {
         self.longest_s = Some(self.longest_s.unwrap_or(0.0).max(seconds));
-    }
-
-    /// What ranks did in several periods may arrive in one. Each has measured its own rate, so that all together did no
-    /// more than as many as the busiest one.
-    fn bound(&mut self) {
-        let Some(ranks) = self.ranks else { return };
-        if let (Some(work), Some(max)) = (self.work, self.max) {
-            self.work = Some(work.min(max * ranks));
-        }
-        if let (Some(cpu), Some(max)) = (self.cpu, self.max_cpu) {
-            self.cpu = Some(cpu.min(max * ranks));
-        }
-        if let (Some(blocked), Some(max)) = (self.blocked, self.max_blocked) {
-            self.blocked = Some(blocked.min(max * ranks));
-        }
     }
 }
 
@@ -100,16 +111,21 @@ pub(crate) fn works<K: Ord>(
     series: &[Series],
     key: impl Fn(&str, Option<u32>) -> Option<K>,
 ) -> BTreeMap<K, Work> {
-    let mut works: BTreeMap<K, Work> = BTreeMap::new();
+    let mut works: BTreeMap<K, (Work, Bounds)> = BTreeMap::new();
     for one in series.iter().filter(|one| one.tags.is_empty()) {
         if let Some((module, metric)) = of_module(&one.name).filter(|(_, metric)| METRICS.contains(metric))
             && let Some(key) = key(module, one.rank)
         {
-            works.entry(key).or_default().take(metric, &one.values);
+            let (work, bounds) = works.entry(key).or_default();
+            work.take(metric, &one.values);
+            bounds.take(metric, &one.values);
         }
     }
-    works.values_mut().for_each(Work::bound);
-    works
+    let bounded = |(key, (mut work, bounds)): (K, (Work, Bounds))| {
+        bounds.apply(&mut work);
+        (key, work)
+    };
+    works.into_iter().map(bounded).collect()
 }
 
 /// The series that a line is made of.
