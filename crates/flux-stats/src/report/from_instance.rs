@@ -39,9 +39,11 @@ pub(super) fn model(instance: &Instance, name: String, since: Duration) -> Resul
         heat: Heat::new(&axis, answer.instance.size),
         notes: Vec::new(),
         notes_left_out: 0,
-        last: Answer { series: Vec::new(), ..answer },
+        last: Answer::default(),
         axis,
     };
+    answer.series.iter().for_each(|series| under_way(series, answer.time, &mut model));
+    model.last = Answer { series: Vec::new(), ..answer };
     ask_ranks(instance, &covered, seconds, &mut model)?;
     Ok(model)
 }
@@ -87,6 +89,15 @@ fn track(series: &Series, axis: &Axis, now: f64) -> Track {
         _ => {}
     }
     track
+}
+
+/// A turn that is under way, as long as it was in each slot.
+fn under_way(series: &Series, now: f64, model: &mut Model) {
+    if let (Some(module), Some(since)) = (module_of(&series.name, "stalled"), &series.since) {
+        for (from, to, age) in points(since, &since.max, now) {
+            model.axis.parts(from, to).for_each(|(slot, _)| model.see_turn(module, slot, age));
+        }
+    }
 }
 
 /// What the ranks did, each for itself.

@@ -278,6 +278,7 @@ impl Gathering {
             else {
                 continue;
             };
+            self.model.see_turn(module, self.model.axis.slot(time), max.value);
             let known = over.remove(module);
             // An age that is less than it was is that of another turn.
             let (same, other) = match known {

@@ -102,6 +102,14 @@ impl Model {
         self.tracks.get(&(name.to_owned(), BTreeMap::new()))
     }
 
+    /// The longest turn of a module is charted as one that is under way, too.
+    pub(super) fn see_turn(&mut self, module: &str, slot: usize, age: f64) {
+        let key = (format!("modules.{module}.longest_work_s"), BTreeMap::new());
+        if let Some(most) = self.tracks.get_mut(&key).and_then(|track| track.most.get_mut(slot)) {
+            *most = most.max(age);
+        }
+    }
+
     /// Seconds in which the instance was heard.
     pub(super) fn seconds(&self) -> f64 {
         self.heard.iter().sum()

@@ -397,6 +397,8 @@ fn a_stall_is_told_with_its_rank_and_length_and_is_the_longest_turn_while_it_las
         [(4.0, 20.0), (24.0, 40.0)]
     );
     assert_eq!(stalls[0].text, "kvs on rank 1 did not come back to its reactor for 16.0s");
+    let most = &model.track("modules.content.longest_work_s").unwrap().most;
+    assert_eq!((most[0], most[most.len() - 1]), (0.25, 16.0), "{most:?}");
     let page = recorded.page();
     assert!(page.contains("16.0s on 1"), "the turn that is under way");
     assert!(page.contains("250ms on 1"), "the longest that is over: what it was is in the next answers");
