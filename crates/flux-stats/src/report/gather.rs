@@ -294,7 +294,9 @@ impl Gathering {
 
     fn end_stall(&mut self, module: &str, stalled: &Stall) {
         let Stall { rank, since, age } = *stalled;
-        self.note(since, since + age, NoteKind::Stall, stall(module, rank, age));
+        // How long it went on after the last answer that told of it nobody knows.
+        let text = format!("{} at least", stall(module, rank, age));
+        self.note(since, since + age, NoteKind::Stall, text);
     }
 
     /// An answer of some ranks.
