@@ -219,6 +219,28 @@ fn a_queue_that_grows_is_named_first() {
     end(instance);
 }
 
+/// What a rank did while the root was away arrives at once: it is not taken for what the rank does in a second.
+#[test]
+fn what_arrives_late_is_not_told_as_more_than_there_is_time_for() {
+    let Some(backend) = real() else { return };
+    let instance = start(backend, 2);
+    instance.load([1], "loadgen", &["rate=20", "busy=49ms"]).unwrap();
+    named_first(&instance, "module-spinning");
+    let root = instance.broker_pid(0).unwrap().to_string();
+    instance.run(1, "kill", &["-STOP", &root]).unwrap();
+    std::thread::sleep(Duration::from_secs(15));
+    instance.run(1, "kill", &["-CONT", &root]).unwrap();
+    let late = || series(&instance, "modules.loadgen.wakeups")["total"].as_f64();
+    let before = late();
+    eventually("what came late", LIMIT, late, |now| *now > before);
+    let found = named_first(&instance, "module-spinning");
+    let wakeups =
+        found["evidence"].as_array().unwrap().iter().find(|fact| fact["name"] == "wakeups").unwrap();
+    assert!(wakeups["value"].as_f64().unwrap() <= 21.0, "{found}");
+    instance.remove([1], "loadgen").unwrap();
+    end(instance);
+}
+
 /// 3505, 7803: descriptors that run out.
 #[test]
 fn descriptors_that_run_out_are_named_first() {

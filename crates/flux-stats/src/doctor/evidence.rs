@@ -273,6 +273,12 @@ impl Module<'_> {
         (self.whose != Whose::Busiest).then(|| self.series(of)?.sum()).flatten()
     }
 
+    /// For how long it has not come back to its reactor, if it has not, and no other rank has been away for longer.
+    pub(crate) fn stalled(&self) -> Option<f64> {
+        let series = self.evidence.series(&format!("modules.{}.stalled", self.name))?;
+        series.busiest().filter(|(rank, _)| *rank == self.rank).map(|(_, age)| age)
+    }
+
     /// Messages a second of a direction (`rx`, `tx`), all types; `None`: nobody counts them.
     pub(crate) fn messages(&self, direction: &str, seconds: f64) -> Option<f64> {
         let types = ["request", "response", "event", "control"];

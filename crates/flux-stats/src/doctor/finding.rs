@@ -81,6 +81,9 @@ pub(crate) fn fact(what: &'static str, value: f64, unit: Unit) -> Fact {
     Fact { what, value, unit }
 }
 
+/// Weights that differ by no more than this part of them are as bad.
+const ABOUT: f64 = 0.02;
+
 /// Something that is wrong.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Finding {
@@ -117,9 +120,21 @@ impl Finding {
         })
     }
 
+    /// Another that this one explains becomes evidence of it.
+    pub(crate) fn take_evidence(&mut self, other: Finding) {
+        let new = |fact: &Fact| self.evidence.iter().all(|known| known.what != fact.what);
+        let more: Vec<Fact> = other.evidence.into_iter().filter(new).collect();
+        self.evidence.extend(more);
+    }
+
     /// The worst stands for all that are of one rule and one subject.
     pub(crate) fn absorb(&mut self, other: Finding) {
-        let worse = other.weight > self.weight;
+        // Of two that are about as bad the lower rank is named: measured again, the other may be the worse by a hair.
+        let about = |a: f64, b: f64| (a - b).abs() <= ABOUT * a.abs().max(b.abs());
+        let worse = match about(other.weight, self.weight) {
+            true => other.ranks.first() < self.ranks.first(),
+            false => other.weight > self.weight,
+        };
         let ranks = std::mem::take(&mut self.ranks);
         let (first, then) = if worse { (other.ranks.clone(), ranks) } else { (ranks, other.ranks.clone()) };
         if worse {

@@ -26,6 +26,8 @@ pub(crate) struct Threshold {
 pub(crate) enum Look {
     /// The instance as a whole.
     Instance(fn(&Evidence) -> Option<Finding>),
+    /// The instance, in which it may be wrong at several places.
+    Places(fn(&Evidence) -> Vec<Finding>),
     /// Each module on each rank of which enough is known. Findings about the same module are one.
     Module(fn(&Module<'_>, &Evidence) -> Option<Finding>),
 }
@@ -71,13 +73,33 @@ pub(crate) fn findings(evidence: &Evidence) -> Vec<Finding> {
     found.sort_by(|(a_rule, a), (b_rule, b)| {
         a.severity.cmp(&b.severity).then(a_rule.cmp(b_rule)).then(b.weight.total_cmp(&a.weight))
     });
-    found.into_iter().map(|(_, finding)| finding).collect()
+    let mut told: Vec<Finding> = Vec::new();
+    for (_, finding) in found {
+        match told.iter_mut().find(|graver| explains(graver, &finding)) {
+            Some(graver) => graver.take_evidence(finding),
+            None => told.push(finding),
+        }
+    }
+    told
+}
+
+/// What a module may be found to be, the gravest first: one cause, where it is the same module on the same ranks.
+const OF_A_MODULE: [&str; 4] =
+    [modules::STALLED.name, modules::BLOCKED.name, modules::SPINNING.name, modules::BUSY.name];
+
+fn explains(graver: &Finding, finding: &Finding) -> bool {
+    let place = |finding: &Finding| OF_A_MODULE.iter().position(|name| *name == finding.name);
+    let is_graver = place(graver).zip(place(finding)).is_some_and(|(graver, lesser)| graver < lesser);
+    is_graver
+        && graver.subject == finding.subject
+        && finding.ranks.iter().all(|rank| graver.ranks.contains(rank))
 }
 
 impl Rule {
     fn look(&self, evidence: &Evidence) -> Vec<Finding> {
         match self.look {
             Look::Instance(look) => look(evidence).into_iter().collect(),
+            Look::Places(look) => look(evidence),
             Look::Module(look) => {
                 let modules = evidence.modules();
                 let all = modules.iter().flat_map(|name| evidence.on_ranks(name));

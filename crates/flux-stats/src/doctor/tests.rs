@@ -451,3 +451,95 @@ fn the_rules_are_listed_and_the_page_is_made_of_them() {
     all.dedup();
     assert_eq!(all.len(), RULES.len());
 }
+
+/// What a rank did in several periods arrives at the root in one slot: the rank is asked, though the module is nowhere else.
+#[test]
+fn a_module_on_one_rank_is_judged_by_what_the_rank_measured_itself() {
+    let mut arrived = [0.95; SLOTS];
+    arrived[SLOTS - 4] = 0.08;
+    arrived[SLOTS - 3] = 7.6;
+    let mut turns = arrived;
+    turns.iter_mut().for_each(|rate| *rate *= 20.0);
+    let whole = told().counter_of("modules.loadgen.work_s", 1, &arrived);
+    let whole = whole.counter_of("modules.loadgen.cpu_s", 1, &arrived);
+    let whole =
+        whole.counter_of("modules.loadgen.wakeups", 1, &turns).gauge("modules.loadgen.loaded", 1, 1.0);
+    let whole = whole.gauge("modules.loadgen.idle_s", 1, 0.0).evidence();
+    let asked = suspicion(&whole);
+    assert!(asked.ranks.contains(&1) && asked.patterns.first().unwrap().starts_with("modules.loadgen."));
+    let own = told().module("loadgen", 1, 0.95).gauge("modules.loadgen.idle_s", 1, 0.0).by_rank(1).answer();
+    let found = findings(&whole.with(own));
+    assert_eq!(names(&found), ["module-busy"]);
+    let cpu = found[0].evidence.iter().find(|fact| fact.what == "CPU").unwrap().value;
+    assert!((cpu - 0.95).abs() < 1e-9, "{cpu}");
+    // What the root measures itself needs no second look.
+    assert_eq!(suspicion(&told().module("loadgen", 0, 0.95).evidence()), Suspicion::default());
+}
+
+#[test]
+fn what_a_graver_finding_explains_is_evidence_of_it() {
+    let stalled = || {
+        let told = told().module("loadgen", 1, 1.0).gauge("modules.loadgen.stalled", 1, 45.0);
+        told.gauge("modules.loadgen.longest_blocked_s", 1, 0.002)
+    };
+    let found = stalled().found();
+    assert_eq!(names(&found), ["module-stalled"]);
+    let of = |found: &[Finding], what: &str| {
+        found[0].evidence.iter().find(|fact| fact.what == what).map(|fact| fact.value)
+    };
+    assert_eq!(
+        (of(&found, "stalled"), of(&found, "work"), of(&found, "CPU")),
+        (Some(45.0), Some(1.0), Some(1.0))
+    );
+    // A module elsewhere is another cause.
+    assert_eq!(names(&stalled().module("other", 1, 0.99).found()), ["module-stalled", "module-busy"]);
+    // A call that has not returned is as old as the turn that it is in.
+    let mut in_a_call = stalled();
+    in_a_call.0["series"].as_array_mut().unwrap().retain(|one| one["name"] != "modules.loadgen.blocked_s");
+    let in_a_call = in_a_call.counter("modules.loadgen.blocked_s", 1, 1.0);
+    let found = in_a_call.found();
+    assert_eq!((names(&found), of(&found, "longest call")), (vec!["module-stalled"], Some(45.0)));
+}
+
+#[test]
+fn a_file_system_is_told_once_for_all_brokers_of_its_host() {
+    let disk = |of: &str, rank: u32, free: f64, size: f64| {
+        let told = told().gauge(&format!("broker.{of}_free_bytes"), rank, free);
+        told.gauge(&format!("broker.{of}_size_bytes"), rank, size).by_rank(rank).answer().series
+    };
+    let found = |free: [f64; 4]| {
+        let mut whole = told();
+        whole.0["instance"]["hostlist"] = "a,a,b,b".into();
+        let mut by_rank = told().answer();
+        for (free, rank) in free.into_iter().zip(0..) {
+            by_rank.series.extend(disk("rundir", rank, free, 1e11));
+        }
+        by_rank.series.extend(disk("statedir", 1, 3e9, 1e11));
+        findings(&whole.evidence().with(by_rank))
+    };
+    let both = found([3e9, 3e9 - 4096.0, 2e9, 2e9]);
+    assert_eq!(names(&both), ["disk-low", "disk-low"]);
+    assert_eq!((&both[0].ranks[..], &both[1].ranks[..]), (&[2, 3][..], &[0, 1][..]), "the fullest first");
+    assert!(
+        both[1].sentence.starts_with("the file system of rundir and statedir has"),
+        "{}",
+        both[1].sentence
+    );
+    // Which broker looked last makes no difference.
+    let other = found([3e9 - 4096.0, 3e9, 2e9, 2e9]);
+    assert_eq!((&other[0].ranks, &other[1].ranks), (&both[0].ranks, &both[1].ranks));
+}
+
+#[test]
+fn of_ranks_that_are_as_bad_the_lowest_is_named() {
+    let told = |ranks: [(u32, f64); 2]| {
+        let of = |(rank, work)| told().module("kvs", rank, work).found().remove(0);
+        let (mut one, other) = (of(ranks[0]), of(ranks[1]));
+        one.absorb(other);
+        one.ranks
+    };
+    for ranks in [[(3, 0.95), (1, 0.95)], [(1, 0.95), (3, 0.951)], [(3, 0.951), (1, 0.95)]] {
+        assert_eq!(told(ranks), [1, 3], "{ranks:?}");
+    }
+    assert_eq!(told([(1, 0.88), (3, 0.95)]), [3, 1]);
+}

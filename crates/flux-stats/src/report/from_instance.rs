@@ -2,7 +2,7 @@
 
 use super::axis::Axis;
 use super::heat::Heat;
-use super::model::{Model, Track, is_charted, module_of};
+use super::model::{Model, Note, NoteKind, Track, is_charted, module_of, stall, turn};
 use crate::answer::{Answer, Series, Since, Values};
 use crate::instance::{By, Error, Instance, Question};
 use stats_core::IdSet;
@@ -11,7 +11,7 @@ use std::io::{IsTerminal, Write};
 use std::time::Duration;
 
 /// What is asked of the ranks, some at a time: so many series stay below what an answer may hold.
-const BY_RANK: [&str; 2] = ["modules.*.work_s", "modules.*.longest_work_s"];
+const BY_RANK: [&str; 3] = ["modules.*.work_s", "modules.*.longest_work_s", "modules.*.stalled"];
 const RANKS_AT_A_TIME: usize = 64;
 
 /// Of the last so many seconds, as far as the instance's `history` reaches.
@@ -39,9 +39,11 @@ pub(super) fn model(instance: &Instance, name: String, since: Duration) -> Resul
         heat: Heat::new(&axis, answer.instance.size),
         notes: Vec::new(),
         notes_left_out: 0,
-        last: Answer { series: Vec::new(), ..answer },
+        last: Answer::default(),
         axis,
     };
+    answer.series.iter().for_each(|series| under_way(series, answer.time, &mut model));
+    model.last = Answer { series: Vec::new(), ..answer };
     ask_ranks(instance, &covered, seconds, &mut model)?;
     Ok(model)
 }
@@ -89,6 +91,15 @@ fn track(series: &Series, axis: &Axis, now: f64) -> Track {
     track
 }
 
+/// A turn that is under way, as long as it was in each slot.
+fn under_way(series: &Series, now: f64, model: &mut Model) {
+    if let (Some(module), Some(since)) = (module_of(&series.name, "stalled"), &series.since) {
+        for (from, to, age) in points(since, &since.max, now) {
+            model.axis.parts(from, to).for_each(|(slot, _)| model.see_turn(module, slot, age));
+        }
+    }
+}
+
 /// What the ranks did, each for itself.
 fn ask_ranks(instance: &Instance, covered: &IdSet, seconds: f64, model: &mut Model) -> Result<(), Error> {
     let ranks: Vec<u32> = covered.iter().collect();
@@ -118,17 +129,31 @@ fn ask_ranks(instance: &Instance, covered: &IdSet, seconds: f64, model: &mut Mod
     Ok(())
 }
 
+/// A stall that a rank tells of: one that is under way; or the longest turn, where it began that late. Of one that is over
+/// nothing else is remembered.
+fn stalls(series: &Series, rank: u32, now: f64, start: f64) -> Option<Note> {
+    /// As long as the setting `stall` of stats-agg is by default.
+    const STALL_S: f64 = 5.0;
+    let (module, age) = turn(&series.name, &series.values)?;
+    let to = match (&series.values, module_of(&series.name, "stalled")) {
+        (_, Some(_)) => now,
+        (Values::Gauge { max, .. }, None) if age >= STALL_S => max.time.filter(|time| *time > start)?,
+        _ => return None,
+    };
+    Some(Note { from: to - age, to, kind: NoteKind::Stall, text: stall(module, rank, age) })
+}
+
 fn see(answer: &Answer, model: &mut Model) {
     // Of each rank, what all modules did in each slot.
     let mut sums: BTreeMap<u32, BTreeMap<usize, (f64, f64, f64)>> = BTreeMap::new();
     for series in &answer.series {
         let Some(rank) = series.rank else { continue };
-        if let (Some(module), Values::Gauge { max, .. }) =
-            (module_of(&series.name, "longest_work_s"), &series.values)
+        if let Some((module, longest)) = turn(&series.name, &series.values)
             && let Some(pair) = model.heat.pair(rank, module)
         {
-            pair.longest = pair.longest.max(max.value);
+            pair.longest = pair.longest.max(longest);
         }
+        model.notes.extend(stalls(series, rank, answer.time, model.axis.start));
         let (Some(module), Some(since)) = (module_of(&series.name, "work_s"), &series.since) else {
             continue;
         };
@@ -148,5 +173,29 @@ fn see(answer: &Answer, model: &mut Model) {
         for (from, to, share) in slots.into_values() {
             model.heat.see(rank, None, from, to, share);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::answer::Extreme;
+
+    #[test]
+    fn a_stall_is_under_way_or_was_the_longest_turn_of_the_time_that_is_told_of() {
+        let told = |name: &str, value: f64, time: Option<f64>| {
+            let extreme = Extreme { value, rank: 3, time };
+            let values = Values::Gauge { count: 1, sum: value, min: extreme, max: extreme };
+            let name = format!("modules.kvs.{name}");
+            let series =
+                Series { name, tags: BTreeMap::new(), rank: Some(3), ranks: None, values, since: None };
+            stalls(&series, 3, 1000.0, 400.0).map(|note| (note.from, note.to, note.text))
+        };
+        let text = "kvs on rank 3 did not come back to its reactor for 40.0s".to_owned();
+        assert_eq!(told("stalled", 40.0, Some(960.0)), Some((960.0, 1000.0, text.clone())));
+        assert_eq!(told("longest_work_s", 40.0, Some(800.0)), Some((760.0, 800.0, text)));
+        assert_eq!(told("longest_work_s", 40.0, Some(300.0)), None, "before");
+        assert_eq!(told("longest_work_s", 0.2, Some(800.0)), None, "short");
+        assert_eq!(told("longest_work_s", 40.0, None), None, "nobody knows when");
     }
 }

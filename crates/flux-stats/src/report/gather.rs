@@ -2,7 +2,7 @@
 
 use super::axis::Axis;
 use super::heat::Heat;
-use super::model::{Key, Model, Note, NoteKind, Track, is_charted, module_of};
+use super::model::{Key, Model, Note, NoteKind, Track, is_charted, module_of, stall, turn};
 use crate::answer::{Answer, Values};
 use crate::recording::Line;
 use stats_core::IdSet;
@@ -14,6 +14,13 @@ const NOTES_MAX: usize = 300;
 const TRACKS_MAX: usize = 100_000;
 /// So many times the usual step without an answer is a gap.
 const GAP_STEPS: f64 = 3.0;
+
+/// A turn that takes long: on which rank, since when, and for how long as far as is known.
+struct Stall {
+    rank: u32,
+    since: f64,
+    age: f64,
+}
 
 /// A report in the making.
 pub(super) struct Gathering {
@@ -32,6 +39,8 @@ pub(super) struct Gathering {
     looks: HashMap<(u32, String), (f64, f64)>,
     /// Missing ranks, by what they are, and since when.
     missing: BTreeMap<&'static str, (String, f64)>,
+    /// Modules that do not come back to their reactors.
+    stalls: BTreeMap<String, Stall>,
     /// On how many ranks each module is.
     loaded: BTreeMap<String, f64>,
 }
@@ -59,6 +68,7 @@ impl Gathering {
             unread: 0,
             looks: HashMap::new(),
             missing: BTreeMap::new(),
+            stalls: BTreeMap::new(),
             loaded: BTreeMap::new(),
         }
     }
@@ -131,6 +141,7 @@ impl Gathering {
             self.line(line, from, time, slot, before.is_some() && !reset);
         }
         self.watch_modules(&lines, time);
+        self.watch_stalls(&lines, time);
         self.model.last = head.clone();
     }
 
@@ -259,15 +270,44 @@ impl Gathering {
         }
     }
 
+    /// Modules that stall, and come back. Of a module on several ranks it is the rank that has been away for longest.
+    fn watch_stalls(&mut self, lines: &[Line], time: f64) {
+        let mut over = std::mem::take(&mut self.stalls);
+        for line in lines.iter().filter(|line| line.tags.is_empty()) {
+            let (Some(module), Values::Gauge { max, .. }) = (module_of(line.name, "stalled"), &line.values)
+            else {
+                continue;
+            };
+            self.model.see_turn(module, self.model.axis.slot(time), max.value);
+            let known = over.remove(module);
+            // An age that is less than it was is that of another turn.
+            let (same, other) = match known {
+                Some(known) if known.rank == max.rank && known.age <= max.value => (Some(known.since), None),
+                known => (None, known),
+            };
+            other.into_iter().for_each(|stall| self.end_stall(module, &stall));
+            let since = same.unwrap_or(time - max.value);
+            self.stalls.insert(module.to_owned(), Stall { rank: max.rank, since, age: max.value });
+        }
+        over.iter().for_each(|(module, stall)| self.end_stall(module, stall));
+    }
+
+    fn end_stall(&mut self, module: &str, stalled: &Stall) {
+        let Stall { rank, since, age } = *stalled;
+        // How long it went on after the last answer that told of it nobody knows.
+        let text = format!("{} at least", stall(module, rank, age));
+        self.note(since, since + age, NoteKind::Stall, text);
+    }
+
     /// An answer of some ranks.
     pub(super) fn by_rank<'r>(&mut self, time: f64, lines: impl Iterator<Item = Line<'r>>) {
         let mut sums: BTreeMap<u32, (f64, f64)> = BTreeMap::new();
         for Line { name, rank, values, .. } in lines {
             let Some(rank) = rank else { continue };
-            if let (Some(module), Values::Gauge { max, .. }) = (module_of(name, "longest_work_s"), &values)
+            if let Some((module, longest)) = turn(name, &values)
                 && let Some(pair) = self.model.heat.pair(rank, module)
             {
-                pair.longest = pair.longest.max(max.value);
+                pair.longest = pair.longest.max(longest);
             }
             let (Some(module), Values::Counter { total, .. }) = (module_of(name, "work_s"), &values) else {
                 continue;
@@ -296,6 +336,9 @@ impl Gathering {
     pub(super) fn finish(mut self, source: String) -> Model {
         let end = self.last.unwrap_or(self.model.axis.end());
         self.found(end);
+        for (module, stall) in std::mem::take(&mut self.stalls) {
+            self.end_stall(&module, &stall);
+        }
         for what in ["offline", "without stats-agg", "silent"] {
             self.end_missing(what, end);
         }

@@ -3,6 +3,7 @@
 use super::axis::Axis;
 use super::heat::Heat;
 use crate::answer::{Answer, Values};
+use crate::show;
 use std::collections::BTreeMap;
 
 /// Everything that the page is made from.
@@ -77,6 +78,8 @@ pub(super) enum NoteKind {
     Missing,
     /// A module came or went.
     Module,
+    /// A module did not come back to its reactor.
+    Stall,
     /// The recorder began or ended, or bytes of the file are lost.
     Recorder,
 }
@@ -88,6 +91,7 @@ impl NoteKind {
             NoteKind::Reset => "reset",
             NoteKind::Missing => "missing",
             NoteKind::Module => "module",
+            NoteKind::Stall => "stall",
             NoteKind::Recorder => "recorder",
         }
     }
@@ -96,6 +100,14 @@ impl NoteKind {
 impl Model {
     pub(super) fn track(&self, name: &str) -> Option<&Track> {
         self.tracks.get(&(name.to_owned(), BTreeMap::new()))
+    }
+
+    /// The longest turn of a module is charted as one that is under way, too.
+    pub(super) fn see_turn(&mut self, module: &str, slot: usize, age: f64) {
+        let key = (format!("modules.{module}.longest_work_s"), BTreeMap::new());
+        if let Some(most) = self.tracks.get_mut(&key).and_then(|track| track.most.get_mut(slot)) {
+            *most = most.max(age);
+        }
     }
 
     /// Seconds in which the instance was heard.
@@ -109,10 +121,31 @@ impl Model {
         track.slots.iter().zip(&self.heard).map(rate).collect()
     }
 
+    /// What a state was on a rank in the mean: ranks that were missing did not tell.
+    pub(super) fn of_each(&self, track: &Track) -> Vec<f64> {
+        let Values::Gauge { count, .. } = track.values else { return Vec::new() };
+        let told = |covered: &Option<(u64, u64)>| covered.map_or(count, |(ranks, _)| ranks).max(1);
+        track.slots.iter().zip(&self.covered).map(|(sum, covered)| sum / told(covered) as f64).collect()
+    }
+
     /// What it gained per second while it was heard.
     pub(super) fn mean(&self, track: &Track) -> f64 {
         let seconds = self.seconds();
         if seconds > 0.0 { track.gained / seconds } else { 0.0 }
+    }
+}
+
+/// What a stall is said to have been.
+pub(super) fn stall(module: &str, rank: u32, age: f64) -> String {
+    format!("{module} on rank {rank} did not come back to its reactor for {}", show::duration(age))
+}
+
+/// The longest turn of a module on a rank: the longest that has ended, or the one that is under way.
+pub(super) fn turn<'n>(name: &'n str, values: &Values) -> Option<(&'n str, f64)> {
+    let module = module_of(name, "longest_work_s").or(module_of(name, "stalled"))?;
+    match values {
+        Values::Gauge { max, .. } => Some((module, max.value)),
+        _ => None,
     }
 }
 

@@ -57,8 +57,10 @@ pub(super) fn summary(model: &Model, clock: &Clock) -> Markup {
         .filter(|(_, ranks)| !ranks.is_empty())
         .map(|(what, ranks)| format!("{what}: {ranks}"))
         .collect();
-    let span = model.axis.end() - model.axis.start;
-    let heard = if span > 0.0 { (model.seconds() / span).min(1.0) } else { 0.0 };
+    let gaps: f64 =
+        model.notes.iter().filter(|note| note.kind == NoteKind::Gap).map(|note| note.to - note.from).sum();
+    // The last slot may be longer than what it is of: what is missing was in gaps.
+    let heard = if model.seconds() > 0.0 { model.seconds() / (model.seconds() + gaps) } else { 0.0 };
     let card = |name: &str, value: String, more: String| {
         html! { div { dt { (name) } dd { (value) @if !more.is_empty() { small { (more) } } } } }
     };
@@ -67,7 +69,7 @@ pub(super) fn summary(model: &Model, clock: &Clock) -> Markup {
         dl.cards {
             (card("Brokers", size.to_string(), super::place(model).unwrap_or_default()))
             (card("Covered at the end", format!("{covered} of {size}"), missing.join("; ")))
-            (card("Heard", show::percent(heard), format!("{} answers, every {}", model.answers, show::duration(model.last.period))))
+            (card("Heard", show::percent(heard), answers(model)))
             (card("Gaps, resets", format!("{}, {}", notes(NoteKind::Gap), notes(NoteKind::Reset)), String::new()))
             @if let Some((module, share)) = busiest {
                 (card("Busiest module", module, format!("{} of a core, all ranks", show::percent(share))))
@@ -76,6 +78,15 @@ pub(super) fn summary(model: &Model, clock: &Clock) -> Markup {
                 (card("Last gap ended", clock.moment(time), String::new()))
             }
         }
+    }
+}
+
+/// How many answers it is made from, and how often they come: of one that tells of the past, how long its periods are.
+fn answers(model: &Model) -> String {
+    let period = show::duration(model.last.period);
+    match model.answers {
+        1 => format!("1 answer, periods of {period}"),
+        answers => format!("{answers} answers, every {period}"),
     }
 }
 
@@ -140,11 +151,16 @@ pub(super) fn modules(model: &Model) -> Markup {
             _ => None,
         });
         let longest = track("longest_work_s").and_then(|track| match track.values {
-            Values::Gauge { max, .. } if max.value > 0.0 => {
-                Some(format!("{} on {}", show::duration(max.value), max.rank))
-            }
+            Values::Gauge { max, .. } if max.value > 0.0 => Some((max.value, max.rank)),
             _ => None,
         });
+        // A turn that is under way counts as soon as it is the longest.
+        let under_way = track("stalled").filter(|track| track.alive).and_then(|track| match track.values {
+            Values::Gauge { max, .. } => Some((max.value, max.rank)),
+            _ => None,
+        });
+        let longest = longest.into_iter().chain(under_way).max_by(|a, b| a.0.total_cmp(&b.0));
+        let longest = longest.map(|(seconds, rank)| format!("{} on {rank}", show::duration(seconds)));
         vec![
             text(name.as_str()),
             text(gauge("loaded", Scale::Count, false)),
@@ -260,10 +276,10 @@ pub(super) fn room(model: &Model) -> Markup {
     table("At the end", &[("what", false), ("value", true), ("rank", true)], rows)
 }
 
-/// Gaps, resets, missing ranks, modules that came and went, recorders.
+/// Gaps, resets, missing ranks, modules that came and went or stalled, recorders.
 pub(super) fn events(model: &Model, clock: &Clock) -> Markup {
     if model.notes.is_empty() {
-        return html! { p.good { "No gaps, no resets, no missing ranks." } };
+        return html! { p.good { "No gaps, no resets, no missing ranks, no stalls." } };
     }
     let rows = model.notes.iter().map(|note| {
         let length = note.to - note.from;

@@ -373,3 +373,61 @@ fn a_file_without_answers_makes_no_page() {
     let error = from_file::model(&recorded.path, None, &Clock::utc()).err().unwrap().to_string();
     assert!(error.contains("has no answers"), "{error}");
 }
+
+#[test]
+fn a_stall_is_told_with_its_rank_and_length_and_is_the_longest_turn_while_it_lasts() {
+    let mut recorded = Recorded::new();
+    for step in 0..=20 {
+        let seconds = f64::from(step) * 2.0;
+        let mut all = module("kvs", seconds, 0.25);
+        all.extend(module("content", seconds, 0.25));
+        // One that is over, and one that is not.
+        if (10.0..=20.0).contains(&seconds) {
+            all.push(series("modules.kvs.stalled", None, gauge(seconds - 4.0)));
+        }
+        if seconds >= 30.0 {
+            all.push(series("modules.content.stalled", None, gauge(seconds - 24.0)));
+        }
+        recorded.writer.answer(answer(seconds, all)).unwrap();
+    }
+    let model = recorded.model(None);
+    let stalls: Vec<_> = model.notes.iter().filter(|note| note.kind == NoteKind::Stall).collect();
+    assert_eq!(
+        stalls.iter().map(|note| (note.from - START, note.to - START)).collect::<Vec<_>>(),
+        [(4.0, 20.0), (24.0, 40.0)]
+    );
+    assert_eq!(stalls[0].text, "kvs on rank 1 did not come back to its reactor for 16.0s at least");
+    let most = &model.track("modules.content.longest_work_s").unwrap().most;
+    assert_eq!((most[0], most[most.len() - 1]), (0.25, 16.0), "{most:?}");
+    let page = recorded.page();
+    assert!(page.contains("16.0s on 1"), "the turn that is under way");
+    assert!(page.contains("250ms on 1"), "the longest that is over: what it was is in the next answers");
+}
+
+#[test]
+fn one_answer_is_one_and_what_is_heard_all_the_time_is_all() {
+    let mut recorded = Recorded::new();
+    for step in 0..=7 {
+        let seconds = f64::from(step) * 2.1;
+        recorded.writer.answer(answer(seconds, module("kvs", seconds, 0.25))).unwrap();
+    }
+    let model = recorded.model(None);
+    let summary = super::tables::summary(&model, &Clock::utc()).into_string();
+    assert!(summary.contains("100.00%") && summary.contains("8 answers, every 2.00s"), "{summary}");
+    let one = super::tables::summary(&Model { answers: 1, ..model }, &Clock::utc()).into_string();
+    assert!(one.contains("1 answer, periods of 2.00s"), "{one}");
+}
+
+#[test]
+fn room_on_disk_is_not_added_up_over_the_brokers_that_share_it() {
+    let mut recorded = Recorded::new();
+    for step in 0..=5 {
+        let extreme = Extreme { value: 1e10, rank: 1, time: None };
+        let free = Values::Gauge { count: 4, sum: 4e10, min: extreme, max: extreme };
+        let room = vec![series("broker.rundir_free_bytes", None, free)];
+        recorded.writer.answer(answer(f64::from(step) * 2.0, room)).unwrap();
+    }
+    let model = recorded.model(None);
+    let track = model.track("broker.rundir_free_bytes").unwrap();
+    assert!(model.of_each(track).iter().all(|free| *free == 1e10), "{:?}", model.of_each(track));
+}

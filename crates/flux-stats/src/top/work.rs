@@ -20,7 +20,7 @@ pub(crate) struct Work {
     pub(crate) cpu: Option<f64>,
     /// The work of a turn that 99 of 100 do not exceed, since the totals began.
     pub(crate) p99_s: Option<f64>,
-    /// The longest one.
+    /// The longest one, or the one that is under way, if that is longer already.
     pub(crate) longest_s: Option<f64>,
     /// Messages that it has not read, on the rank with the most.
     pub(crate) sendq: Option<f64>,
@@ -28,6 +28,42 @@ pub(crate) struct Work {
     pub(crate) recvq: Option<f64>,
     /// The rank where it has not come back to its reactor for longest, and for how many seconds.
     pub(crate) stalled: Option<(u32, f64)>,
+}
+
+/// What bounds the sums: on how many ranks a module is, and the most that one of them did, in percent.
+#[derive(Debug, Default)]
+struct Bounds {
+    ranks: Option<f64>,
+    work: Option<f64>,
+    cpu: Option<f64>,
+    blocked: Option<f64>,
+}
+
+impl Bounds {
+    fn take(&mut self, metric: &str, values: &Values) {
+        let most = match values {
+            Values::Counter { max, .. } => max.map(|(_, rate)| rate * 100.0),
+            _ => None,
+        };
+        match (metric, values) {
+            ("loaded", Values::Gauge { sum, .. }) => self.ranks = Some(*sum),
+            ("work_s", _) => self.work = most,
+            ("cpu_s", _) => self.cpu = most,
+            ("blocked_s", _) => self.blocked = most,
+            _ => {}
+        }
+    }
+
+    /// What ranks did in several periods may arrive in one. Each has measured its own rate, so that all together did no
+    /// more than as many as the busiest one.
+    fn apply(&self, work: &mut Work) {
+        let Some(ranks) = self.ranks else { return };
+        let sums =
+            [(&mut work.work, self.work), (&mut work.cpu, self.cpu), (&mut work.blocked, self.blocked)];
+        for (sum, most) in sums {
+            *sum = sum.map(|sum| most.map_or(sum, |most| sum.min(most * ranks)));
+        }
+    }
 }
 
 impl Work {
@@ -49,12 +85,19 @@ impl Work {
                 }
             }
             ("work_per_wakeup_s", Values::Timer { shape, .. }) => self.p99_s = shape.map(|shape| shape.p99),
-            ("longest_work_s", Values::Gauge { max, .. }) => self.longest_s = Some(max.value),
+            ("longest_work_s", Values::Gauge { max, .. }) => self.longest_at_least(max.value),
             ("sendq", Values::Gauge { max, .. }) => self.sendq = Some(max.value),
             ("recvq", Values::Gauge { max, .. }) => self.recvq = Some(max.value),
-            ("stalled", Values::Gauge { max, .. }) => self.stalled = Some((max.rank, max.value)),
+            ("stalled", Values::Gauge { max, .. }) => {
+                self.stalled = Some((max.rank, max.value));
+                self.longest_at_least(max.value);
+            }
             _ => {}
         }
+    }
+
+    fn longest_at_least(&mut self, seconds: f64) {
+        self.longest_s = Some(self.longest_s.unwrap_or(0.0).max(seconds));
     }
 }
 
@@ -68,19 +111,25 @@ pub(crate) fn works<K: Ord>(
     series: &[Series],
     key: impl Fn(&str, Option<u32>) -> Option<K>,
 ) -> BTreeMap<K, Work> {
-    let mut works: BTreeMap<K, Work> = BTreeMap::new();
+    let mut works: BTreeMap<K, (Work, Bounds)> = BTreeMap::new();
     for one in series.iter().filter(|one| one.tags.is_empty()) {
         if let Some((module, metric)) = of_module(&one.name).filter(|(_, metric)| METRICS.contains(metric))
             && let Some(key) = key(module, one.rank)
         {
-            works.entry(key).or_default().take(metric, &one.values);
+            let (work, bounds) = works.entry(key).or_default();
+            work.take(metric, &one.values);
+            bounds.take(metric, &one.values);
         }
     }
-    works
+    let bounded = |(key, (mut work, bounds)): (K, (Work, Bounds))| {
+        bounds.apply(&mut work);
+        (key, work)
+    };
+    works.into_iter().map(bounded).collect()
 }
 
 /// The series that a line is made of.
-pub(crate) const METRICS: [&str; 9] = [
+pub(crate) const METRICS: [&str; 10] = [
     "wakeups",
     "work_s",
     "blocked_s",
@@ -90,6 +139,7 @@ pub(crate) const METRICS: [&str; 9] = [
     "sendq",
     "recvq",
     "stalled",
+    "loaded",
 ];
 
 #[cfg(test)]
@@ -109,6 +159,48 @@ mod tests {
         let python = &works["sched-simple"];
         assert_eq!((python.work, python.max, python.busiest), (None, None, Some(0)));
         assert_eq!(works["content"].stalled, Some((3, 12.5)));
+    }
+
+    #[test]
+    fn a_turn_that_is_under_way_is_the_longest_as_soon_as_it_is() {
+        let mut answer = sample::answer();
+        answer.series.retain(|series| series.name != "modules.content.longest_work_s");
+        let longest = |answer: &crate::answer::Answer| {
+            works(&answer.series, |module, _| Some(module.to_owned()))["content"].longest_s
+        };
+        assert_eq!(longest(&answer), Some(12.5));
+        let all = sample::answer();
+        assert_eq!(longest(&all), Some(17.0), "one that has ended was longer");
+    }
+
+    #[test]
+    fn what_arrives_of_several_periods_at_once_was_not_done_in_one() {
+        let mut answer = sample::answer();
+        let loaded = |ranks: f64| crate::answer::Series {
+            name: "modules.kvs.loaded".to_owned(),
+            ..answer
+                .series
+                .iter()
+                .find(|one| one.name == "broker.uptime_s")
+                .cloned()
+                .map(|mut one| {
+                    if let Values::Gauge { sum, .. } = &mut one.values {
+                        *sum = ranks;
+                    }
+                    one
+                })
+                .unwrap()
+        };
+        let (one, four) = (loaded(1.0), loaded(4.0));
+        answer.series.push(one);
+        let kvs = |answer: &crate::answer::Answer| {
+            let kvs = works(&answer.series, |module, _| Some(module.to_owned())).remove("kvs").unwrap();
+            (kvs.work, kvs.max)
+        };
+        assert_eq!(kvs(&answer), (Some(20.0), Some(20.0)), "25 % of a rank that measured 20 %");
+        answer.series.pop();
+        answer.series.push(four);
+        assert_eq!(kvs(&answer), (Some(25.0), Some(20.0)));
     }
 
     #[test]

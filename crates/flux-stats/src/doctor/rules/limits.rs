@@ -5,6 +5,7 @@ use crate::answer::Values;
 use crate::doctor::evidence::Evidence;
 use crate::doctor::finding::{Finding, Severity, Unit, fact};
 use crate::show;
+use std::collections::BTreeMap;
 
 const DESCRIPTORS_USED: Threshold = Threshold {
     name: "in use",
@@ -47,7 +48,7 @@ pub(super) const DISK: Rule = Rule {
     name: "disk-low",
     about: "a file system that a broker writes to is nearly full",
     thresholds: &[DISK_FREE, DISK_FREE_BYTES, DISK_END],
-    look: Look::Instance(disk),
+    look: Look::Places(disk),
 };
 
 /// Pairs of two gauges of the same rank: of the ranks that were asked, else of the whole instance where all ranks have
@@ -79,7 +80,7 @@ fn descriptors(evidence: &Evidence) -> Option<Finding> {
     let used = pairs(evidence, "broker.open_fds", "broker.max_fds").into_iter();
     let used = used.map(|(rank, open, max)| (rank, open, max, open / max));
     let mut low: Vec<_> = used.filter(|(.., share)| *share >= DESCRIPTORS_USED.value).collect();
-    low.sort_by(|a, b| b.3.total_cmp(&a.3));
+    low.sort_by(|a, b| b.3.total_cmp(&a.3).then(a.0.cmp(&b.0)));
     let &(_, open, max, share) = low.first()?;
     let sentence = format!(
         "the broker has {} of {} file descriptors open ({})",
@@ -113,37 +114,74 @@ fn ranks(ranks: impl Iterator<Item = u32>) -> Vec<u32> {
     all
 }
 
-fn disk(evidence: &Evidence) -> Option<Finding> {
-    let of = |of: &'static str| {
-        let pairs = pairs(evidence, &format!("broker.{of}_free_bytes"), &format!("broker.{of}_size_bytes"));
-        pairs.into_iter().map(move |(rank, free, size)| (rank, of, free, size, free / size))
-    };
-    let full = ["rundir", "statedir"].into_iter().flat_map(of);
-    let mut full: Vec<_> = full
-        .filter(|(_, _, free, _, share)| *share < DISK_FREE.value && *free < DISK_FREE_BYTES.value)
-        .collect();
-    full.sort_by(|a, b| a.4.total_cmp(&b.4));
-    let &(_, of, free, size, share) = full.first()?;
-    let sentence = format!(
-        "the file system of {of} has {} free of {} ({})",
-        show::bytes(free),
-        show::bytes(size),
-        show::percent(share)
-    );
-    Some(Finding {
-        name: DISK.name,
-        severity: if share < DISK_END.value { Severity::Critical } else { Severity::Warning },
-        sentence,
-        ranks: ranks(full.iter().map(|(rank, ..)| *rank)),
-        evidence: vec![
-            fact("free", free, Unit::Bytes),
-            fact("size", size, Unit::Bytes),
-            fact("free share", share, Unit::Share),
-        ],
-        query: format!("'broker.{of}_{{free,size}}_bytes' --by rank --since 5m"),
-        weight: 1.0 - share,
-        subject: String::new(),
-    })
+/// A file system: on which host (or rank, where hosts are not known), and how large. Two directories of a host that are on
+/// file systems of the same size are on the same.
+type FileSystem = (Option<String>, u32, u64);
+
+/// Who writes to a file system that is nearly full.
+struct Full {
+    directories: Vec<&'static str>,
+    ranks: Vec<u32>,
+    free: f64,
+    size: f64,
+}
+
+/// Each file system that is nearly full, once for all the brokers of its host.
+fn disk(evidence: &Evidence) -> Vec<Finding> {
+    let mut full: BTreeMap<FileSystem, Full> = BTreeMap::new();
+    for of in ["rundir", "statedir"] {
+        for (rank, free, size) in
+            pairs(evidence, &format!("broker.{of}_free_bytes"), &format!("broker.{of}_size_bytes"))
+        {
+            if free / size >= DISK_FREE.value || free >= DISK_FREE_BYTES.value {
+                continue;
+            }
+            let host = evidence.hosts().host(rank).map(str::to_owned);
+            let of_rank = if host.is_some() { 0 } else { rank };
+            let none = || Full { directories: Vec::new(), ranks: Vec::new(), free, size };
+            let one = full.entry((host, of_rank, size.to_bits())).or_insert_with(none);
+            // Brokers look at different moments.
+            one.free = one.free.min(free);
+            one.ranks.push(rank);
+            if !one.directories.contains(&of) {
+                one.directories.push(of);
+            }
+        }
+    }
+    full.into_iter().map(|(place, full)| full.finding(place)).collect()
+}
+
+impl Full {
+    fn finding(mut self, (host, rank, _): FileSystem) -> Finding {
+        self.ranks.sort_unstable();
+        self.ranks.dedup();
+        let (free, size, share) = (self.free, self.size, self.free / self.size);
+        let sentence = format!(
+            "the file system of {} has {} free of {} ({})",
+            self.directories.join(" and "),
+            show::bytes(free),
+            show::bytes(size),
+            show::percent(share)
+        );
+        let directories = match &self.directories[..] {
+            [one] => (*one).to_owned(),
+            several => format!("{{{}}}", several.join(",")),
+        };
+        Finding {
+            name: DISK.name,
+            severity: if share < DISK_END.value { Severity::Critical } else { Severity::Warning },
+            sentence,
+            ranks: self.ranks,
+            evidence: vec![
+                fact("free", free, Unit::Bytes),
+                fact("size", size, Unit::Bytes),
+                fact("free share", share, Unit::Share),
+            ],
+            query: format!("'broker.{directories}_{{free,size}}_bytes' --by rank --since 5m"),
+            weight: 1.0 - share,
+            subject: format!("{} {}", host.unwrap_or_else(|| rank.to_string()), show::bytes(size)),
+        }
+    }
 }
 
 /// The worst that the extremes of the instance allow.

@@ -190,9 +190,10 @@ fn blocked(module: &Module<'_>, _: &Evidence) -> Option<Finding> {
         Unit::PerSecond.shown(calls),
     );
     let mut evidence = vec![fact("blocked", blocked, Unit::Share), fact("calls", calls, Unit::PerSecond)];
-    evidence.extend(
-        module.gauge("longest_blocked_s").map(|longest| fact("longest call", longest, Unit::Seconds)),
-    );
+    // A call that is under way has no length yet; where none has ended it is as old as the turn.
+    let under_way = module.stalled().filter(|_| calls == 0.0);
+    let longest = module.gauge("longest_blocked_s").into_iter().chain(under_way).reduce(f64::max);
+    evidence.extend(longest.map(|longest| fact("longest call", longest, Unit::Seconds)));
     let finding = finding(&BLOCKED, module, blocked, sentence, "{blocked_s,blocked_calls,longest_blocked_s}");
     Some(Finding { evidence, ..finding })
 }
@@ -269,7 +270,10 @@ pub(super) fn suspect(evidence: &Evidence, suspicion: &mut Suspicion) {
     const MODULES_MAX: usize = 5;
     let mut suspects: Vec<(f64, &str, u32)> = Vec::new();
     for name in evidence.modules() {
-        if evidence.only_rank(name).is_some() && name != BROKER {
+        // What the root itself measures needs no second look. What others do arrives there when it can: in a slot of its
+        // history may be what a rank did in several, and more than there is time for.
+        let only = evidence.only_rank(name).filter(|_| name != BROKER);
+        if only == Some(0) {
             continue;
         }
         let limits = [
@@ -281,8 +285,11 @@ pub(super) fn suspect(evidence: &Evidence, suspicion: &mut Suspicion) {
         let worst = limits.iter().filter_map(|(of, limit)| {
             let series = evidence.series(&format!("modules.{name}.{of}"))?;
             // The sum of many ranks says nothing of one, but one has no more than all have, and the busiest had.
-            let (sum, (rank, busiest)) = (series.lately(SUSTAINED.value)?.mean, series.busiest()?);
-            Some((sum.min(busiest) / limit, rank))
+            let sum = series.lately(SUSTAINED.value)?.mean;
+            match only {
+                Some(rank) => Some((sum / limit, rank)),
+                None => series.busiest().map(|(rank, busiest)| (sum.min(busiest) / limit, rank)),
+            }
         });
         if let Some((share, rank)) =
             worst.max_by(|a, b| a.0.total_cmp(&b.0)).filter(|(share, _)| *share >= HALF)
