@@ -187,8 +187,15 @@ mod tests {
             let extreme = Extreme { value, rank: 3, time };
             let values = Values::Gauge { count: 1, sum: value, min: extreme, max: extreme };
             let name = format!("modules.kvs.{name}");
-            let series =
-                Series { name, tags: BTreeMap::new(), rank: Some(3), ranks: None, values, since: None };
+            let series = Series {
+                name,
+                tags: BTreeMap::new(),
+                rank: Some(3),
+                ranks: None,
+                values,
+                since: None,
+                unit: None,
+            };
             stalls(&series, 3, 1000.0, 400.0).map(|note| (note.from, note.to, note.text))
         };
         let text = "kvs on rank 3 did not come back to its reactor for 40.0s".to_owned();
