@@ -316,16 +316,21 @@ fn the_report_is_drawn_in_a_browser_without_a_word(backend: Backend) {
     assert_ne!(browser.evaluate(most), all);
     browser.evaluate("document.getElementById('chart-heat').scrollIntoView({ block: 'center' })");
     let place = browser.evaluate(
-        "(box => [box.left + box.width / 5, box.top + box.height / 2])\
+        "(box => [box.left, box.width, box.top + box.height / 2])\
          (document.querySelector('#chart-heat .u-over').getBoundingClientRect())",
     );
-    browser.ask("Input.dispatchMouseEvent", json!({ "type": "mouseMoved", "x": place[0], "y": place[1] }));
-    browser.settle();
-    let here = browser.evaluate("document.getElementById('heat-here').textContent");
-    assert!(
-        here.as_str().unwrap().starts_with("rank ") && here.as_str().unwrap().ends_with(" of a core"),
-        "{here}"
-    );
+    let [left, width, y] = [0, 1, 2].map(|of| place[of].as_f64().unwrap());
+    // Not of all times is it known what a rank did: around a clear, and before it was asked for the second time.
+    let told = (1..10).map(|tenth| {
+        let x = left + width * f64::from(tenth) / 10.0;
+        browser.ask("Input.dispatchMouseEvent", json!({ "type": "mouseMoved", "x": x, "y": y }));
+        browser.settle();
+        let here = browser.evaluate("document.getElementById('heat-here').textContent");
+        here.as_str().unwrap().to_owned()
+    });
+    let told: Vec<String> = told.collect();
+    assert!(told.iter().all(|here| here.starts_with("rank ")), "{told:?}");
+    assert!(told.iter().any(|here| here.ends_with(" of a core")), "{told:?}");
     // On paper it is light, whoever looks.
     let paper = browser.print();
     assert!(paper.starts_with(b"%PDF-") && paper.len() > 20_000);
