@@ -65,13 +65,17 @@ pub(crate) struct Store {
     since_s: u32,
 }
 
+/// Room for `more` values. It grows by a sixteenth, not by doubling: such tables are most of a root's memory.
+pub(crate) fn make_room<T>(values: &mut Vec<T>, more: usize) {
+    if values.len() + more > values.capacity() {
+        values.reserve_exact(more + values.len() / 16);
+    }
+}
+
 fn at<T: Default>(values: &mut Vec<T>, id: SeriesId) -> &mut T {
     let position = id.position();
     if position >= values.len() {
-        // By an eighth, not by doubling: these tables are most of a root's memory.
-        if position >= values.capacity() {
-            values.reserve_exact(position + 1 - values.len() + values.len() / 8);
-        }
+        make_room(values, position + 1 - values.len());
         values.resize_with(position + 1, Default::default);
     }
     &mut values[position]

@@ -7,6 +7,7 @@ use crate::marks::{BatchId, Ids, Latest, Mark};
 use crate::node::{CONTAINS_MAX, MergeRefused, Node};
 use crate::schedule::Now;
 use crate::series::{Key, Kind, SeriesId};
+use crate::store::make_room;
 use crate::value::States;
 use std::collections::BTreeMap;
 
@@ -143,6 +144,9 @@ impl Node {
     }
 
     fn extend_dictionary(&mut self, batch: &Regular) {
+        if let Some(link) = self.links.get_mut(&batch.rank) {
+            make_room(&mut link.ids, batch.dictionary.len());
+        }
         for key in &batch.dictionary {
             let id = self.catalog.declare(key.clone()).ok();
             self.events.overflow += u64::from(id.is_none());

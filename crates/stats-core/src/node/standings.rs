@@ -10,6 +10,7 @@ use crate::node::Node;
 use crate::node::children::Link;
 use crate::schedule::Now;
 use crate::series::SeriesId;
+use crate::store::make_room;
 use crate::trail::{Level, Levels};
 use crate::value::States;
 use std::collections::BTreeMap;
@@ -135,6 +136,8 @@ impl Standings {
     pub(super) fn change(&mut self, id: SeriesId, before: Option<&States>, after: Option<&States>) {
         let position = id.position();
         if position >= self.gauges.len() {
+            let more = position + 1 - self.gauges.len();
+            make_room(&mut self.gauges, more);
             self.gauges.resize_with(position + 1, Standing::default);
         }
         if self.gauges[position].change(before, after) {
