@@ -76,17 +76,27 @@ fn main() {
 
     let mut now = Now { mono_ns: 0, wall_ns: 1_700_000_000_000_000_000 };
     let (mut root, _) = rank(0, 0, PERIOD, now);
-    let each = 36;
+    let (each, rounds) = (36, 31);
+    let tell = |leaf: &mut Node, gauges: &[SeriesId], value, root: &mut Node, now| {
+        set(leaf, gauges, value);
+        leaf.tick(Now { mono_ns: leaf.next_deadline_ns(), ..now });
+        send(leaf, root, now);
+    };
+    let mut greatest = Vec::new();
     for of in 1..RANKS {
         // Not one of them is forgotten while this goes on.
         let (mut leaf, gauges) = rank(of, each, 1000 * PERIOD, now);
-        set(&mut leaf, &gauges, of.into());
-        leaf.tick(Now { mono_ns: leaf.next_deadline_ns(), ..now });
-        send(&mut leaf, &mut root, now);
+        tell(&mut leaf, &gauges, of.into(), &mut root, now);
+        if of >= RANKS - rounds {
+            greatest.push((leaf, gauges));
+        }
     }
     let mut longest = Vec::new();
-    let mut taken: Vec<f64> = (0..31)
-        .map(|_| {
+    let mut taken: Vec<f64> = (0..rounds)
+        .filter_map(|_| {
+            // The greatest of each gauge falls, and another is to be found.
+            let (mut leaf, gauges) = greatest.pop()?;
+            tell(&mut leaf, &gauges, 0, &mut root, now);
             later(&mut now, &root);
             let begun = Instant::now();
             root.tick(now);
@@ -95,14 +105,14 @@ fn main() {
                 root.keep_history();
                 longest.push(begun.elapsed().as_secs_f64() * 1e3);
             }
-            begun.elapsed().as_secs_f64() * 1e3
+            Some(begun.elapsed().as_secs_f64() * 1e3)
         })
         .collect();
     taken.sort_by(f64::total_cmp);
     longest.sort_by(f64::total_cmp);
     let (whole, p90) = (taken[taken.len() / 2], longest[longest.len() * 9 / 10]);
     println!(
-        "the end of a period with {} gauges of {RANKS} ranks: {whole:.2} ms in all, of which 90 % of the parts take less than \
+        "the end of a period with {} gauges of {RANKS} ranks, of which each greatest fell: {whole:.2} ms in all, of which 90 % of the parts take less than \
          {p90:.2} ms (target < 5 ms, the longest slice: x {:.2})",
         each * (RANKS as usize - 1),
         p90 / 5.0
