@@ -200,17 +200,19 @@ impl Sketch {
         self.total
     }
 
-    /// The sample below which the share `q` (0 to 1) of all samples lies; `None` when there are none.
+    /// The least sample that the share `q` (0 to 1) of all samples does not exceed: the nearest rank; `None` when there
+    /// are none.
     pub fn quantile(&self, q: f64) -> Option<f64> {
         let count = self.count();
         if count == 0 || !(0.0..=1.0).contains(&q) {
             return None;
         }
-        let wanted = (q * (count - 1) as f64) as u64;
+        // Less what the product may be too great by: 0.07 of 100 are 7, and not the next above.
+        let wanted = ((q * count as f64 - 1e-6).ceil() as u64).clamp(1, count);
         let mut seen = 0_u64;
         for (bucket, count) in self.entries() {
             seen = seen.saturating_add(count);
-            if wanted < seen {
+            if wanted <= seen {
                 return Some(representative(bucket));
             }
         }
@@ -292,6 +294,18 @@ mod tests {
         }
     }
 
+    #[test]
+    fn of_few_samples_no_more_exceed_a_quantile_than_it_says() {
+        let found = |samples: &[u64], q| sketch(samples).quantile(q).unwrap();
+        let near = |found: f64, sample: f64| (found - sample).abs() <= sample * RELATIVE_ERROR * 1.000_001;
+        assert!(near(found(&[12, 120], 0.99), 120.0) && near(found(&[12, 120], 0.5), 12.0));
+        let mut samples = vec![1; 9];
+        samples.push(1000);
+        assert!(near(found(&samples, 0.9), 1.0) && near(found(&samples, 0.99), 1000.0));
+        let hundred: Vec<u64> = (1..=100).collect();
+        assert!(near(found(&hundred, 0.07), 7.0) && near(found(&hundred, 0.0), 1.0));
+    }
+
     proptest! {
         #[test]
         fn a_quantile_of_merged_sketches_is_within_the_bound(
@@ -303,7 +317,10 @@ mod tests {
             merged.merge(&sketch(&right));
             let mut all: Vec<u64> = left.into_iter().chain(right).collect();
             all.sort_unstable();
-            let exact = all[(q * (all.len() - 1) as f64) as usize] as f64;
+            let is_enough = |&&one: &&u64| {
+                all.iter().filter(|&&other| other <= one).count() as f64 >= q * all.len() as f64 - 1e-6
+            };
+            let exact = *all.iter().find(is_enough).unwrap() as f64;
             let found = merged.quantile(q).unwrap();
             prop_assert!((found - exact).abs() <= exact * RELATIVE_ERROR * 1.000_001, "{} {}", found, exact);
             prop_assert_eq!(merged.count(), all.len() as u64);
