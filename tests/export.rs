@@ -187,6 +187,17 @@ fn a_changed_table_moves_exporters_and_a_bad_one_changes_nothing(backend: Backen
     assert_eq!(at("prometheus"), first);
     scrape(&first);
     assert!(scrape(&at("jobs")).keys().all(|name| name.starts_with("hpc_")));
+    // What went wrong with one is not told of another that takes its name.
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str| folder.path().join(name).to_string_lossy().into_owned();
+    let to = |target: &str| table(json!([{ "type": "json", "target": target, "period": 1 }]));
+    let error = || exporters(&instance)[0]["last_error"].as_str().map(str::to_owned);
+    instance.configure(&to(&file("none/numbers"))).unwrap();
+    eventually("no such folder", LIMIT, error, |error| {
+        error.as_deref().unwrap_or("").contains("none/numbers")
+    });
+    instance.configure(&to(&file("numbers"))).unwrap();
+    eventually("another target", LIMIT, error, Option::is_none);
     instance.configure(&json!({})).unwrap();
     eventually("nobody listens", LIMIT, || TcpStream::connect(&first).is_err(), |gone| *gone);
     assert_eq!(exporters(&instance), Vec::<Value>::new());

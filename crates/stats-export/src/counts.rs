@@ -77,6 +77,12 @@ impl Counts {
         self.failing.store(0, Relaxed);
     }
 
+    /// It is another now: what went wrong with the one before is nothing of its own.
+    pub fn forget_failure(&self) {
+        self.succeed();
+        self.texts().error.clear();
+    }
+
     pub(crate) fn took(&self, latency: Duration) {
         let ns = u64::try_from(latency.as_nanos()).unwrap_or(u64::MAX);
         self.latency.lock().unwrap_or_else(PoisonError::into_inner).add(ns, 1);

@@ -205,7 +205,8 @@ impl StatsAgg {
                 }
             }
         }
-        exports.sinks.values_mut().for_each(|sink| sink.setting = None);
+        let before = exports.sinks.iter_mut().map(|(name, sink)| (name.clone(), sink.setting.take()));
+        let before: BTreeMap<String, Option<Setting>> = before.collect();
         let mut wanted = Vec::new();
         for setting in &config.exports {
             let sink = exports.sinks.entry(setting.name.clone()).or_insert_with(|| Sink {
@@ -217,6 +218,9 @@ impl StatsAgg {
                 asks_at: None,
                 asking: false,
             });
+            if before.get(&setting.name).is_some_and(|before| before.as_ref() != Some(setting)) {
+                sink.counts.forget_failure();
+            }
             sink.asks_at = setting.by_rank.then(Instant::now);
             sink.setting = Some(setting.clone());
             wanted.push(Wanted { setting: setting.clone(), counts: sink.counts.clone() });
