@@ -4,6 +4,7 @@ use crate::show::{duration, number};
 use crate::top::look::Look;
 use crate::top::model::Model;
 use crate::top::subject::Subject;
+use crate::top::view::table::cut;
 use crate::top::whole::{Jobs, Whole};
 use ratatui::style::Style;
 use ratatui::text::{Line as Words, Span};
@@ -11,6 +12,9 @@ use stats_core::IdSet;
 
 /// Over how long messages are averaged: they are counted every ten seconds.
 const MESSAGES_S: f64 = 30.0;
+
+/// Columns between parts of a line.
+const GAP: usize = 2;
 
 /// Parts of a line, of which the last ones are left out where there is no room.
 pub(crate) struct Parts {
@@ -42,7 +46,7 @@ impl Parts {
         let mut spans: Vec<Span> = Vec::new();
         let mut left = usize::from(width);
         for part in self.parts {
-            let gap = if spans.is_empty() { 0 } else { 2 };
+            let gap = if spans.is_empty() { 0 } else { GAP };
             let needed = gap + part.iter().map(Span::width).sum::<usize>();
             if needed > left {
                 // Something is better than nothing where a single one is too long.
@@ -53,7 +57,7 @@ impl Parts {
             }
             left -= needed;
             if gap > 0 {
-                spans.push(Span::raw("  "));
+                spans.push(Span::raw(" ".repeat(GAP)));
             }
             spans.extend(part);
         }
@@ -206,10 +210,12 @@ fn caption(model: &Model, look: Look, width: u16) -> Words<'static> {
         Subject::Series { pattern, rank } => (format!("{pattern}{}", on(rank)), ""),
     };
     let mut parts = Parts::new();
+    let beside = usize::from(width).saturating_sub(subject.chars().count() + GAP);
     parts.add(subject, look.title());
     let detail = screen.detail.shown();
     if let Some(why) = screen.trouble.as_ref().or(model.link.lost.as_ref()) {
-        parts.add(why.clone(), look.alarm());
+        // In part rather than not at all.
+        parts.add(cut(why, beside, look), look.alarm());
     } else if screen.subject != Subject::Modules && detail.is_none() {
         parts.add("asking ...", look.faint());
     }
