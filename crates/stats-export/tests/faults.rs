@@ -327,6 +327,35 @@ fn a_statsd_gets_each_gain_once_and_a_full_one_holds_up_nobody() {
 
 /// One scraper that is well, while others are not.
 #[test]
+fn a_receiver_that_never_comes_to_its_answer_holds_up_nobody() {
+    let endless = server(|mut stream| {
+        request(&mut stream);
+        while stream.write_all(&b"HTTP/1.1 100 Continue\r\n\r\n".repeat(4000)).is_ok() {}
+    });
+    let well = answering(b"HTTP/1.1 204 No Content\r\n\r\n");
+    let otlp = |name, port| format!("otlp,name={name},target=http://127.0.0.1:{port}/v1/metrics,period=1s");
+    let mut stand = Stand::new(&[otlp("endless", endless), otlp("well", well)], 10);
+    stand.until("the other is sent to, and what is wrong is said", |counts| {
+        sent(&counts[1]) >= 20 && counts[0].last_error().contains("100 without end")
+    });
+    stand.end();
+}
+
+#[test]
+fn all_requests_of_one_connection_are_answered_however_many_come_at_once() {
+    let stand = Stand::new(&["prometheus,listen=127.0.0.1:0".to_owned()], 10);
+    let mut scraper = TcpStream::connect(stand.bound(0)).unwrap();
+    scraper.set_read_timeout(Some(Duration::from_secs(15))).unwrap();
+    let mut all = b"GET / HTTP/1.1\r\n\r\n".repeat(20);
+    all.extend_from_slice(b"GET / HTTP/1.1\r\nConnection: close\r\n\r\n");
+    scraper.write_all(&all).unwrap();
+    let mut text = String::new();
+    scraper.read_to_string(&mut text).unwrap();
+    assert_eq!(text.matches("HTTP/1.1 200 OK").count(), 21);
+    stand.end();
+}
+
+#[test]
 fn scrapers_that_do_not_behave_do_not_keep_others_from_the_numbers() {
     let mut stand = Stand::new(&["prometheus,listen=127.0.0.1:0".to_owned()], 5000);
     let at = stand.bound(0);

@@ -134,17 +134,18 @@ impl<R: Read> Pieces<R> {
             return Ok(Some(Piece::Frame(frame)));
         }
         let at = self.at;
-        let mut skipped = 0;
+        let (mut dropped, mut place) = (0, 0);
         for _ in 0..TRIES_MAX {
-            let Some(next) = self.candidate(skipped + 1)? else { break };
-            skipped = next;
-            if let Some(frame) = self.frame_at(skipped)? {
+            let Some(next) = self.candidate(place + 1, &mut dropped)? else { break };
+            place = next;
+            if let Some(frame) = self.frame_at(place)? {
+                self.at += dropped;
                 self.found = Some(frame);
-                return Ok(Some(Piece::Damage { at, bytes: skipped as u64 }));
+                return Ok(Some(Piece::Damage { at, bytes: dropped + place as u64 }));
             }
         }
         // The rest, however long it is.
-        let mut bytes = self.buffer.len() as u64;
+        let mut bytes = dropped + self.buffer.len() as u64;
         bytes += io::copy(&mut self.input, &mut io::sink())?;
         self.buffer.clear();
         self.ended = true;
@@ -181,14 +182,19 @@ impl<R: Read> Pieces<R> {
         Ok(Some(frame))
     }
 
-    /// The next place at or after `from` where a frame may begin.
-    fn candidate(&mut self, mut from: usize) -> io::Result<Option<usize>> {
+    /// The next place at or after `from` where a frame may begin. What has been searched in vain is dropped, and counted:
+    /// damage may be as long as a disk.
+    fn candidate(&mut self, mut from: usize, dropped: &mut u64) -> io::Result<Option<usize>> {
         loop {
             let rest = self.buffer.get(from..).unwrap_or_default();
             if let Some(found) = memchr::memmem::find(rest, &MAGIC) {
                 return Ok(Some(from + found));
             }
-            from = from.max((self.buffer.len() + 1).saturating_sub(MAGIC.len()));
+            let searched =
+                from.max((self.buffer.len() + 1).saturating_sub(MAGIC.len())).min(self.buffer.len());
+            self.buffer.drain(..searched);
+            *dropped += searched as u64;
+            from = 0;
             if !self.fill(self.buffer.len() + 1)? {
                 return Ok(None);
             }

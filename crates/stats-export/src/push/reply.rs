@@ -4,6 +4,8 @@
 const HEAD_MAX: usize = 16 << 10;
 const BODY_MAX: usize = 64 << 10;
 const HEADERS_MAX: usize = 64;
+/// Answers that are not the answer yet (100 Continue): of more, whoever sends them would never be done.
+const INTERIM_MAX: u32 = 8;
 /// What is told of an answer's body.
 const SAID_MAX: usize = 160;
 
@@ -23,6 +25,7 @@ pub(crate) enum Verdict {
 pub(crate) struct Reply {
     bytes: Vec<u8>,
     head: Option<Head>,
+    interim: u32,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -41,8 +44,11 @@ impl Reply {
             let head = match self.head {
                 Some(head) => head,
                 None => match self.read_head()? {
-                    // Not the answer yet (100 Continue).
                     Some(head) if head.status < 200 => {
+                        self.interim += 1;
+                        if self.interim > INTERIM_MAX {
+                            return Err(format!("it answers {} without end", head.status));
+                        }
                         self.bytes.drain(..head.length);
                         continue;
                     }
@@ -140,6 +146,9 @@ mod tests {
         assert_eq!(said("SSH-2.0-OpenSSH\r\n").unwrap_err(), "its answer is not HTTP: invalid HTTP version");
         let endless = format!("HTTP/1.1 200 OK\r\nX: {}", "x".repeat(HEAD_MAX));
         assert_eq!(said(&endless).unwrap_err(), "the head of its answer does not end");
+        let interim = "HTTP/1.1 100 Continue\r\n\r\n".repeat(INTERIM_MAX as usize);
+        assert_eq!(said(&interim), Ok(None));
+        assert_eq!(said(&interim.repeat(2)).unwrap_err(), "it answers 100 without end");
         assert!(Reply::default().ended().is_err());
     }
 

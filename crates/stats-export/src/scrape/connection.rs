@@ -169,7 +169,8 @@ impl Connection {
                 Err(error) => return Err(error),
             }
         }
-        self.deadline = now + IDLE_TIMEOUT;
+        // What has come of the next request is a request that has begun.
+        self.deadline = now + if self.received.is_empty() { IDLE_TIMEOUT } else { REQUEST_TIMEOUT };
         Ok(self.sending.take().map(|sending| Event::Taken(sending.answer)))
     }
 }

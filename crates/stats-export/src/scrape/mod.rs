@@ -38,6 +38,9 @@ const LISTENER: u64 = 0;
 
 const INDEX: &str = "flux-stats: the numbers of this Flux instance are at /metrics\n";
 
+/// Requests of one connection that are answered before others have their turn.
+const REQUESTS_A_TURN: u32 = 4;
+
 /// See the module's description.
 pub(crate) struct Scrape {
     setting: Setting,
@@ -144,8 +147,8 @@ impl Scrape {
     }
 
     fn go_on(&mut self, number: u64, now: Instant) {
-        // A client that sends many requests at once is answered some of them, then others have their turn.
-        for _ in 0..8 {
+        let mut asked = 0;
+        loop {
             let Some(connection) = self.connections.get_mut(&number) else { return };
             match connection.go_on(now) {
                 Event::None => return,
@@ -168,6 +171,12 @@ impl Scrape {
                     let answer = self.answer(&request, now);
                     if let Some(connection) = self.connections.get_mut(&number) {
                         connection.send(answer, now);
+                    }
+                    // Of a client that sends many requests at once, others have their turn in between: what is being
+                    // sent comes to be ready again, which what has been read does not.
+                    asked += 1;
+                    if asked == REQUESTS_A_TURN {
+                        return;
                     }
                 }
                 Event::Refused(refused) => {
