@@ -201,3 +201,30 @@ impl<R: Read> Pieces<R> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn damage_is_not_kept_however_long_it_is() {
+        const HOLE: u64 = 64 << 20;
+        let frame = Frame::new(1, 7.0, b"what was heard").unwrap().bytes();
+        let input = (&frame[..]).chain(io::repeat(0).take(HOLE)).chain(&frame[..]).chain(&frame[..5]);
+        let mut pieces = Pieces::new(input);
+        let first = pieces.next().unwrap();
+        assert!(matches!(first, Some(Piece::Frame(_))));
+        let (begins, ends) = (HEADER + frame.len(), HEADER as u64 + frame.len() as u64 + HOLE);
+        let damage = pieces.next().unwrap();
+        assert!(
+            matches!(damage, Some(Piece::Damage { at, bytes: HOLE }) if at == begins as u64),
+            "{:?}",
+            pieces.position()
+        );
+        assert!(pieces.buffer.capacity() < 4 * CHUNK, "{}", pieces.buffer.capacity());
+        assert!(matches!(pieces.next().unwrap(), Some(Piece::Frame(frame)) if frame.time == 7.0));
+        let torn = pieces.next().unwrap();
+        assert!(matches!(torn, Some(Piece::Torn { at, bytes: 5 }) if at == ends + frame.len() as u64));
+        assert!(pieces.next().unwrap().is_none());
+    }
+}
