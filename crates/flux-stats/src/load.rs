@@ -4,6 +4,7 @@ mod fan;
 mod log;
 mod place;
 mod settings;
+mod tree;
 
 use crate::instance::{Instance, Reach};
 use crate::outcome::{Ended, Failure, Outcome, complain, print};
@@ -11,18 +12,17 @@ use crate::show::duration;
 use clap::Args;
 use fan::{Progress, each};
 use flux::{Node, Payload};
-use serde_json::{Value, json};
+use serde_json::json;
 use stats_core::IdSet;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
+use tree::Tree;
 
 /// The name of the module.
 const MODULE: &str = "stats-agg";
 /// How long a broker may take to load or remove it: a module that ends sends what it has, for two seconds at most.
 const TIMEOUT: Duration = Duration::from_secs(30);
-/// How long it may take to say how deep in the tree it is, which decides nothing but the order.
-const LEVEL_TIMEOUT: Duration = Duration::from_secs(3);
 // <errno.h>
 const EPERM: i32 = 1;
 const ENOENT: i32 = 2;
@@ -52,6 +52,8 @@ pub(crate) struct LoadOptions {
 }
 
 /// Remove stats-agg from the brokers, leaves of the tree first, so that nothing it has is lost
+///
+/// Ranks above one that does not answer keep it: they are removed by another `flux stats unload`, when that one goes on.
 #[derive(Args)]
 pub(crate) struct UnloadOptions {
     /// Remove it from these ranks alone, as in 0-3,7 [default: all that are online]
@@ -71,7 +73,7 @@ pub(crate) fn load(options: &LoadOptions, reach: &Reach) -> Ended {
         file => file.clone().unwrap_or_else(|| MODULE.to_owned()),
     };
     let request = |path: &str| json!({ "path": path, "name": MODULE, "args": options.settings });
-    let mut outcomes = each(&instance, ranks.iter(), "module.load", &request(&path), TIMEOUT, &mut progress);
+    let mut outcomes = each(&instance, ranks.iter(), "module.load", &request(&path), TIMEOUT, &mut progress)?;
     // A node that has no such file may have the module elsewhere.
     if options.module.is_none() && path.contains('/') {
         let elsewhere = outcomes.iter().filter(|(_, outcome)| errnum(outcome) == Some(ENOENT));
@@ -79,7 +81,7 @@ pub(crate) fn load(options: &LoadOptions, reach: &Reach) -> Ended {
         let mut silent = Progress::none();
         let by_name = request(MODULE);
         for (rank, outcome) in
-            each(&instance, elsewhere.into_iter(), "module.load", &by_name, TIMEOUT, &mut silent)
+            each(&instance, elsewhere.into_iter(), "module.load", &by_name, TIMEOUT, &mut silent)?
         {
             // What was wrong with the file is the better reason.
             if errnum(&outcome) != Some(ENOENT) {
@@ -128,15 +130,29 @@ pub(crate) fn unload(options: &UnloadOptions, reach: &Reach) -> Ended {
     let start = Instant::now();
     let mut progress = Progress::new("unloading", ranks.len());
     let mut outcomes = Vec::new();
-    for ranks in leaves_first(&instance, &ranks, &mut progress) {
+    let tree = Tree::of(&instance)?;
+    let mut needed = IdSet::new();
+    for level in tree.leaves_first(&ranks) {
         let request = json!({ "name": MODULE, "cancel": false });
-        outcomes.extend(each(&instance, ranks.iter(), "module.remove", &request, TIMEOUT, &mut progress));
+        let level = level.minus(&needed);
+        let ended = each(&instance, level.iter(), "module.remove", &request, TIMEOUT, &mut progress)?;
+        let silent = ended.iter().filter(|(_, outcome)| errnum(outcome) == Some(ETIMEDOUT));
+        needed.add(&silent.flat_map(|(rank, _)| tree.above(*rank)).collect());
+        outcomes.extend(ended);
     }
+    let needed = needed.both(&ranks);
     drop(progress);
     let mut told = Told::new(outcomes);
     let (done, absent) = (told.done(), told.take(ENOENT));
     say_done("removed from", &done, start)?;
     let failed = told.complain(&instance, "cannot remove it");
+    if !needed.is_empty() {
+        complain(&format!(
+            "{}: not removed, for what the ranks below still have goes through there: `flux stats unload` again when \
+             they have answered",
+            named(&needed)
+        ));
+    }
     if !absent.is_empty() && !done.is_empty() {
         print(&format!("was not loaded on {}\n", named(&absent)))?;
     }
@@ -191,21 +207,6 @@ fn ranks(instance: &Instance, asked: Option<&str>) -> Result<IdSet, Failure> {
 fn absolute(file: &str) -> Result<String, Failure> {
     let path = std::path::absolute(file).map_err(|error| Failure::Failed(format!("{file}: {error}")))?;
     Ok(path.to_string_lossy().into_owned())
-}
-
-/// Ranks by their level in the tree, the deepest first. A rank that does not say its level is last.
-fn leaves_first(instance: &Instance, ranks: &IdSet, progress: &mut Progress) -> Vec<IdSet> {
-    let attribute = json!({ "name": "tbon.level" });
-    let mut asking = Progress::none();
-    let answers = each(instance, ranks.iter(), "attr.get", &attribute, LEVEL_TIMEOUT, &mut asking);
-    progress.go_on_from(&asking);
-    let mut levels: BTreeMap<u32, IdSet> = BTreeMap::new();
-    for (rank, answer) in answers {
-        let answer = answer.and_then(|reply| reply.json()).unwrap_or(Value::Null);
-        let level = answer["value"].as_str().and_then(|level| level.parse().ok()).unwrap_or(0);
-        levels.entry(level).or_default().insert(rank);
-    }
-    levels.into_values().rev().collect()
 }
 
 type Outcomes = Vec<(u32, flux::Result<flux::Reply>)>;
