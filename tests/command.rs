@@ -395,7 +395,9 @@ fn the_module_is_loaded_and_removed_everywhere_with_a_word_for_each_rank(backend
     let (status, why) = said(&["load", "period=1s"]);
     assert_eq!(status, 1);
     assert!(why.contains("ranks 0-3: stats-agg is loaded already and keeps its settings: "), "{why}");
-    // A rank that comes back with what the others have is no reason to warn.
+    // A rank that comes back with what the others have is no reason to warn, nor to speak of settings where none is given.
+    assert_eq!(said(&["unload", "-r", "0"]).0, 0);
+    assert_eq!(said(&["load", "-r", "0,3"]), (0, "loaded on rank 0\nalready loaded on rank 3".into()));
     assert_eq!(said(&["unload", "-r", "1"]).0, 0);
     let (status, why) = said(&["load", "-r", "1-2", "period=0.5s"]);
     assert_eq!(status, 1);

@@ -13,6 +13,7 @@ use clap::Args;
 use fan::{Progress, each};
 use flux::{Node, Payload};
 use serde_json::json;
+use settings::Compared;
 use stats_core::IdSet;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -94,11 +95,13 @@ pub(crate) fn load(options: &LoadOptions, reach: &Reach) -> Ended {
     let mut told = Told::new(outcomes);
     let (done, already) = (told.done(), told.take(EEXIST));
     say_done("loaded on", &done, start)?;
+    let compared = settings::compared(&instance, &done, &already);
     if !already.is_empty() && (options.settings.is_empty() || !done.is_empty()) {
-        print(&format!("already loaded on {}{}\n", named(&already), kept(&done, &options.settings)))?;
+        let kept = kept(&done, &options.settings, &compared);
+        print(&format!("already loaded on {}{kept}\n", named(&already)))?;
     }
     let mut failed = told.complain(&instance, "cannot load it");
-    if let Some(difference) = settings::difference(&instance, &done, &already) {
+    if let Compared::Differ(difference) = &compared {
         complain(&format!(
             "{difference}: for the same everywhere, `flux stats unload`, then load all ranks at once"
         ));
@@ -114,10 +117,12 @@ pub(crate) fn load(options: &LoadOptions, reach: &Reach) -> Ended {
     ending(failed)
 }
 
-/// What holds for the ranks that are loaded now, where others were loaded before.
-fn kept(now: &IdSet, settings: &[String]) -> String {
+/// What holds for the ranks that are loaded now, where others were loaded before: nothing to tell where none was given
+/// and the others have the same.
+fn kept(now: &IdSet, settings: &[String], compared: &Compared) -> String {
     let given = match settings {
         _ if now.is_empty() => return String::new(),
+        [] if *compared == Compared::Same => return String::new(),
         [] => "the defaults and the table [stats-agg] hold".to_owned(),
         settings => format!("{} holds", settings.join(" ")),
     };
