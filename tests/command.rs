@@ -334,6 +334,13 @@ fn ranks_that_are_missing_are_said_and_make_the_status(backend: Backend) {
     assert_eq!(said.status, Some(3), "{}", said.err);
     assert!(said.err.starts_with("PARTIAL: ranks 0-1 of 3; 2 without stats-agg; oldest "), "{}", said.err);
     assert!(said.out.contains("loadgen.pushed"));
+    // Nothing of the rank that was asked about: it is that which is missing, and not the series.
+    let said = stats(&instance, &["query", "-q", "loadgen.pushed", "--rank", "2"]);
+    let why = "flux-stats: rank 2: stats-agg is not loaded there: run `flux stats load`\n";
+    assert_eq!((said.status, said.err.as_str()), (Some(3), why));
+    let said = stats(&instance, &["query", "-q", "loadgen.push", "--rank", "2"]);
+    assert_eq!(said.status, Some(1));
+    assert!(said.err.contains("no series fits loadgen.push; did you mean loadgen.pushed?"), "{}", said.err);
     // On rank 0 it answers nobody.
     instance.remove([0, 1], "stats-agg").unwrap();
     let said = stats(&instance, &["query"]);

@@ -8,7 +8,7 @@ mod tree;
 
 use crate::instance::{Instance, Reach};
 use crate::outcome::{Ended, Failure, Outcome, complain, print};
-use crate::show::duration;
+use crate::show::{duration, named};
 use clap::Args;
 use fan::{Progress, each};
 use flux::{Node, Payload};
@@ -177,11 +177,6 @@ fn say_done(what: &str, done: &IdSet, start: Instant) -> Result<(), Failure> {
         return Ok(());
     }
     print(&format!("{what} {} in {}\n", named(done), duration(start.elapsed().as_secs_f64())))
-}
-
-fn named(ranks: &IdSet) -> String {
-    let s = if ranks.len() == 1 { "" } else { "s" };
-    format!("rank{s} {ranks}")
 }
 
 /// The ranks that are meant: without a word all that are online, and a line about the others.

@@ -1,8 +1,9 @@
 //! The same request to many ranks, some of them at a time.
 
-use super::{Node, Outcomes, Payload, named};
+use super::{Node, Outcomes, Payload};
 use crate::instance::Instance;
 use crate::outcome::say;
+use crate::show::named;
 use flux::PendingRpc;
 use serde_json::Value;
 use stats_core::IdSet;

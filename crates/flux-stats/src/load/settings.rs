@@ -1,6 +1,7 @@
 //! What ranks that were loaded earlier are set to, beside those that are loaded now.
 
-use super::{Instance, MODULE, log, named};
+use super::{Instance, MODULE, log};
+use crate::show::named;
 use stats_core::IdSet;
 use std::collections::BTreeMap;
 
