@@ -491,6 +491,31 @@ fn a_broker_that_is_stopped_is_waited_for_aloud_and_does_what_it_was_asked_when_
     instance.stop().unwrap();
 }
 
+#[test]
+fn a_command_whose_own_broker_is_stopped_says_so_and_does_not_hang() {
+    let Some(backend) = tests::real() else { return };
+    let instance = Instance::start(Options { size: 1, ..Options::new(backend) }).unwrap();
+    let pid = instance.broker_pid(0).unwrap().to_string();
+    let signal = |signal: &str| {
+        assert!(Command::new("kill").args(["-s", signal, &pid]).status().unwrap().success());
+    };
+    let commands = [&["query"][..], &["send", "app.runs", "1"], &["doctor"], &["top", "--once"], &["load"]];
+    signal("STOP");
+    let all = commands.map(|words| {
+        let mut command = instance.command(0, instance.program("flux-stats"));
+        command.args(words).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+    });
+    let all = all.map(|command| ended(command.wait_with_output().unwrap()));
+    signal("CONT");
+    for (words, said) in commands.iter().zip(all) {
+        assert_eq!(said.status, Some(1), "{words:?}: {}", said.err);
+        let why = "has not answered within 10 s: try again, or `flux stats peek` on its node\n";
+        assert!(said.err.starts_with("flux-stats: the broker at local://"), "{words:?}: {}", said.err);
+        assert!(said.err.ends_with(why), "{words:?}: {}", said.err);
+    }
+    instance.stop().unwrap();
+}
+
 /// The ranks that have the module, but for a dead one.
 fn loaded_but(instance: &Instance, dead: u32) -> Vec<u32> {
     let ranks = (0..instance.size()).filter(|&rank| rank != dead);
