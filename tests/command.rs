@@ -1,6 +1,6 @@
 //! The command `flux stats`, as a person or a program meets it.
 
-use flux_testbed::{Backend, Instance, Options, Stage};
+use flux_testbed::{Backend, Instance, Options, Stage, Topology};
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Output, Stdio};
@@ -334,6 +334,13 @@ fn ranks_that_are_missing_are_said_and_make_the_status(backend: Backend) {
     assert_eq!(said.status, Some(3), "{}", said.err);
     assert!(said.err.starts_with("PARTIAL: ranks 0-1 of 3; 2 without stats-agg; oldest "), "{}", said.err);
     assert!(said.out.contains("loadgen.pushed"));
+    // Nothing of the rank that was asked about: it is that which is missing, and not the series.
+    let said = stats(&instance, &["query", "-q", "loadgen.pushed", "--rank", "2"]);
+    let why = "flux-stats: rank 2: stats-agg is not loaded there: run `flux stats load`\n";
+    assert_eq!((said.status, said.err.as_str()), (Some(3), why));
+    let said = stats(&instance, &["query", "-q", "loadgen.push", "--rank", "2"]);
+    assert_eq!(said.status, Some(1));
+    assert!(said.err.contains("no series fits loadgen.push; did you mean loadgen.pushed?"), "{}", said.err);
     // On rank 0 it answers nobody.
     instance.remove([0, 1], "stats-agg").unwrap();
     let said = stats(&instance, &["query"]);
@@ -395,7 +402,9 @@ fn the_module_is_loaded_and_removed_everywhere_with_a_word_for_each_rank(backend
     let (status, why) = said(&["load", "period=1s"]);
     assert_eq!(status, 1);
     assert!(why.contains("ranks 0-3: stats-agg is loaded already and keeps its settings: "), "{why}");
-    // A rank that comes back with what the others have is no reason to warn.
+    // A rank that comes back with what the others have is no reason to warn, nor to speak of settings where none is given.
+    assert_eq!(said(&["unload", "-r", "0"]).0, 0);
+    assert_eq!(said(&["load", "-r", "0,3"]), (0, "loaded on rank 0\nalready loaded on rank 3".into()));
     assert_eq!(said(&["unload", "-r", "1"]).0, 0);
     let (status, why) = said(&["load", "-r", "1-2", "period=0.5s"]);
     assert_eq!(status, 1);
@@ -444,36 +453,66 @@ fn the_module_is_loaded_and_removed_everywhere_with_a_word_for_each_rank(backend
 #[test]
 fn a_broker_that_is_stopped_is_waited_for_aloud_and_does_what_it_was_asked_when_it_goes_on() {
     let Some(backend) = tests::real() else { return };
-    let instance = Instance::start(Options { size: 3, ..Options::new(backend) }).unwrap();
+    let options = Options { size: 4, topology: Topology::Kary(0), ..Options::new(backend) };
+    let instance = Instance::start(options).unwrap();
     let start = |words: &[&str]| {
         let mut command = instance.command(0, instance.program("flux-stats"));
         command.args(words).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
     };
-    // Asked for now: a stopped one does not say.
-    let pid = instance.broker_pid(2).unwrap().to_string();
+    // Asked for now: a stopped one does not say. It is not the last one, and others answer after it.
+    let pid = instance.broker_pid(1).unwrap().to_string();
     let signal =
         |signal: &str| instance.run(0, "sh", &["-c", "kill -s \"$0\" \"$1\"", signal, &pid]).unwrap();
     let loaded = || loaded_but(&instance, u32::MAX);
-    let waiting = "waiting for rank 2, whose broker has not answered for 2 s\n";
+    let waiting = "waiting for rank 1, whose broker has not answered for 2 s\n";
     signal("STOP");
-    let said = ended(start(&["load"]).wait_with_output().unwrap());
-    signal("CONT");
-    assert_eq!(said.status, Some(1), "{}", said.err);
-    assert!(said.out.starts_with("loaded on ranks 0-1 in "), "{}", said.out);
-    let why = "flux-stats: rank 2: cannot load it: no answer within 30 s: the request waits there, and is carried out \
-               when the broker goes on; ";
-    assert!(said.err.starts_with(&format!("{waiting}{why}")), "{}", said.err);
-    eventually("it is carried out", LIMIT, loaded, |loaded| *loaded == [0, 1, 2]);
-
-    signal("STOP");
-    let mut unload = start(&["unload"]);
+    let mut load = start(&["load"]);
     let mut line = String::new();
-    BufReader::new(unload.stderr.take().unwrap()).read_line(&mut line).unwrap();
+    BufReader::new(load.stderr.take().unwrap()).read_line(&mut line).unwrap();
     assert_eq!(line, waiting);
     signal("CONT");
-    let said = ended(unload.wait_with_output().unwrap());
-    assert!(said.status == Some(0) && said.out.starts_with("removed from ranks 0-2 in "), "{}", said.out);
-    assert_eq!(loaded(), [0; 0]);
+    let said = ended(load.wait_with_output().unwrap());
+    assert!(said.status == Some(0) && said.out.starts_with("loaded on ranks 0-3 in "), "{}", said.out);
+
+    // Rank 0 would lose what a leaf sends when it goes on.
+    signal("STOP");
+    let said = ended(start(&["unload"]).wait_with_output().unwrap());
+    assert_eq!(loaded_but(&instance, 1), [0]);
+    signal("CONT");
+    assert_eq!(said.status, Some(1), "{}", said.err);
+    assert!(said.out.starts_with("removed from ranks 2-3 in "), "{}", said.out);
+    let why = "flux-stats: rank 1: cannot remove it: no answer within 30 s: the request waits there, and is carried out \
+               when the broker goes on; ";
+    assert!(said.err.starts_with(&format!("{waiting}{why}")), "{}", said.err);
+    assert!(said.err.contains("\nflux-stats: rank 0: not removed, for what the ranks below"), "{}", said.err);
+    eventually("it is carried out", LIMIT, loaded, |loaded| *loaded == [0]);
+    let said = stats(&instance, &["unload"]);
+    assert!(said.out.starts_with("removed from rank 0 in "), "{}{}", said.out, said.err);
+    instance.stop().unwrap();
+}
+
+#[test]
+fn a_command_whose_own_broker_is_stopped_says_so_and_does_not_hang() {
+    let Some(backend) = tests::real() else { return };
+    let instance = Instance::start(Options { size: 1, ..Options::new(backend) }).unwrap();
+    let pid = instance.broker_pid(0).unwrap().to_string();
+    let signal = |signal: &str| {
+        assert!(Command::new("kill").args(["-s", signal, &pid]).status().unwrap().success());
+    };
+    let commands = [&["query"][..], &["send", "app.runs", "1"], &["doctor"], &["top", "--once"], &["load"]];
+    signal("STOP");
+    let all = commands.map(|words| {
+        let mut command = instance.command(0, instance.program("flux-stats"));
+        command.args(words).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+    });
+    let all = all.map(|command| ended(command.wait_with_output().unwrap()));
+    signal("CONT");
+    for (words, said) in commands.iter().zip(all) {
+        assert_eq!(said.status, Some(1), "{words:?}: {}", said.err);
+        let why = "has not answered within 10 s: try again, or `flux stats peek` on its node\n";
+        assert!(said.err.starts_with("flux-stats: the broker at local://"), "{words:?}: {}", said.err);
+        assert!(said.err.ends_with(why), "{words:?}: {}", said.err);
+    }
     instance.stop().unwrap();
 }
 

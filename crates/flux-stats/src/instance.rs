@@ -5,6 +5,7 @@ use clap::Args;
 use flux::{Client, Node, Payload, Reply, Stream};
 use serde::Serialize;
 use std::process::Command;
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::Duration;
 
 /// How long rank 0 may take to answer: three seconds of it are for ranks that it asks itself.
@@ -49,6 +50,11 @@ pub(crate) enum Error {
         TIMEOUT.as_secs()
     )]
     Silent { rank: u32 },
+    #[error(
+        "{broker} has not answered within {} s: try again, or `flux stats peek` on its node",
+        TIMEOUT.as_secs()
+    )]
+    Stopped { broker: String },
     #[error("the instance's owner alone may do that{}", guests(.topic))]
     Denied { topic: String },
     #[error("the answer of rank {rank} cannot be read: {reason}")]
@@ -83,6 +89,7 @@ impl Reach {
 
     pub(crate) fn connect(&self) -> Result<Instance, Error> {
         let uri = self.uri.as_deref().map(resolve).transpose()?;
+        greeted(uri.clone().or_else(|| self.uri()))?;
         // <errno.h>: no libflux, of which the error says all.
         const ELIBACC: i32 = 79;
         let client =
@@ -94,6 +101,29 @@ impl Reach {
                 _ => Error::NoInstance(error),
             })?;
         Ok(Instance { client, uri: self.uri.clone() })
+    }
+}
+
+/// Whether the broker of that socket lets anybody in, which libflux waits for without end: on a thread that may be left
+/// behind, for handles cannot be passed on. Whether it can be connected to is for libflux to say. By ssh it would be asked
+/// for passwords twice.
+fn greeted(uri: Option<String>) -> Result<(), Error> {
+    if uri.as_ref().is_some_and(|uri| uri.starts_with(SSH)) {
+        return Ok(());
+    }
+    let (done, waiting) = mpsc::channel();
+    let socket = uri.clone();
+    std::thread::spawn(move || {
+        drop(Client::open(socket.as_deref()));
+        // Who waits may have given up.
+        let _ = done.send(());
+    });
+    match waiting.recv_timeout(TIMEOUT) {
+        Err(RecvTimeoutError::Timeout) => {
+            let broker = uri.map_or("this node's broker".to_owned(), |uri| format!("the broker at {uri}"));
+            Err(Error::Stopped { broker })
+        }
+        _ => Ok(()),
     }
 }
 

@@ -4,25 +4,26 @@ mod fan;
 mod log;
 mod place;
 mod settings;
+mod tree;
 
 use crate::instance::{Instance, Reach};
 use crate::outcome::{Ended, Failure, Outcome, complain, print};
-use crate::show::duration;
+use crate::show::{duration, named};
 use clap::Args;
 use fan::{Progress, each};
 use flux::{Node, Payload};
-use serde_json::{Value, json};
+use serde_json::json;
+use settings::Compared;
 use stats_core::IdSet;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
+use tree::Tree;
 
 /// The name of the module.
 const MODULE: &str = "stats-agg";
 /// How long a broker may take to load or remove it: a module that ends sends what it has, for two seconds at most.
 const TIMEOUT: Duration = Duration::from_secs(30);
-/// How long it may take to say how deep in the tree it is, which decides nothing but the order.
-const LEVEL_TIMEOUT: Duration = Duration::from_secs(3);
 // <errno.h>
 const EPERM: i32 = 1;
 const ENOENT: i32 = 2;
@@ -52,6 +53,8 @@ pub(crate) struct LoadOptions {
 }
 
 /// Remove stats-agg from the brokers, leaves of the tree first, so that nothing it has is lost
+///
+/// Ranks above one that does not answer keep it: they are removed by another `flux stats unload`, when that one goes on.
 #[derive(Args)]
 pub(crate) struct UnloadOptions {
     /// Remove it from these ranks alone, as in 0-3,7 [default: all that are online]
@@ -71,7 +74,7 @@ pub(crate) fn load(options: &LoadOptions, reach: &Reach) -> Ended {
         file => file.clone().unwrap_or_else(|| MODULE.to_owned()),
     };
     let request = |path: &str| json!({ "path": path, "name": MODULE, "args": options.settings });
-    let mut outcomes = each(&instance, ranks.iter(), "module.load", &request(&path), TIMEOUT, &mut progress);
+    let mut outcomes = each(&instance, ranks.iter(), "module.load", &request(&path), TIMEOUT, &mut progress)?;
     // A node that has no such file may have the module elsewhere.
     if options.module.is_none() && path.contains('/') {
         let elsewhere = outcomes.iter().filter(|(_, outcome)| errnum(outcome) == Some(ENOENT));
@@ -79,7 +82,7 @@ pub(crate) fn load(options: &LoadOptions, reach: &Reach) -> Ended {
         let mut silent = Progress::none();
         let by_name = request(MODULE);
         for (rank, outcome) in
-            each(&instance, elsewhere.into_iter(), "module.load", &by_name, TIMEOUT, &mut silent)
+            each(&instance, elsewhere.into_iter(), "module.load", &by_name, TIMEOUT, &mut silent)?
         {
             // What was wrong with the file is the better reason.
             if errnum(&outcome) != Some(ENOENT) {
@@ -92,11 +95,13 @@ pub(crate) fn load(options: &LoadOptions, reach: &Reach) -> Ended {
     let mut told = Told::new(outcomes);
     let (done, already) = (told.done(), told.take(EEXIST));
     say_done("loaded on", &done, start)?;
+    let compared = settings::compared(&instance, &done, &already);
     if !already.is_empty() && (options.settings.is_empty() || !done.is_empty()) {
-        print(&format!("already loaded on {}{}\n", named(&already), kept(&done, &options.settings)))?;
+        let kept = kept(&done, &options.settings, &compared);
+        print(&format!("already loaded on {}{kept}\n", named(&already)))?;
     }
     let mut failed = told.complain(&instance, "cannot load it");
-    if let Some(difference) = settings::difference(&instance, &done, &already) {
+    if let Compared::Differ(difference) = &compared {
         complain(&format!(
             "{difference}: for the same everywhere, `flux stats unload`, then load all ranks at once"
         ));
@@ -112,10 +117,12 @@ pub(crate) fn load(options: &LoadOptions, reach: &Reach) -> Ended {
     ending(failed)
 }
 
-/// What holds for the ranks that are loaded now, where others were loaded before.
-fn kept(now: &IdSet, settings: &[String]) -> String {
+/// What holds for the ranks that are loaded now, where others were loaded before: nothing to tell where none was given
+/// and the others have the same.
+fn kept(now: &IdSet, settings: &[String], compared: &Compared) -> String {
     let given = match settings {
         _ if now.is_empty() => return String::new(),
+        [] if *compared == Compared::Same => return String::new(),
         [] => "the defaults and the table [stats-agg] hold".to_owned(),
         settings => format!("{} holds", settings.join(" ")),
     };
@@ -128,15 +135,29 @@ pub(crate) fn unload(options: &UnloadOptions, reach: &Reach) -> Ended {
     let start = Instant::now();
     let mut progress = Progress::new("unloading", ranks.len());
     let mut outcomes = Vec::new();
-    for ranks in leaves_first(&instance, &ranks, &mut progress) {
+    let tree = Tree::of(&instance)?;
+    let mut needed = IdSet::new();
+    for level in tree.leaves_first(&ranks) {
         let request = json!({ "name": MODULE, "cancel": false });
-        outcomes.extend(each(&instance, ranks.iter(), "module.remove", &request, TIMEOUT, &mut progress));
+        let level = level.minus(&needed);
+        let ended = each(&instance, level.iter(), "module.remove", &request, TIMEOUT, &mut progress)?;
+        let silent = ended.iter().filter(|(_, outcome)| errnum(outcome) == Some(ETIMEDOUT));
+        needed.add(&silent.flat_map(|(rank, _)| tree.above(*rank)).collect());
+        outcomes.extend(ended);
     }
+    let needed = needed.both(&ranks);
     drop(progress);
     let mut told = Told::new(outcomes);
     let (done, absent) = (told.done(), told.take(ENOENT));
     say_done("removed from", &done, start)?;
     let failed = told.complain(&instance, "cannot remove it");
+    if !needed.is_empty() {
+        complain(&format!(
+            "{}: not removed, for what the ranks below still have goes through there: `flux stats unload` again when \
+             they have answered",
+            named(&needed)
+        ));
+    }
     if !absent.is_empty() && !done.is_empty() {
         print(&format!("was not loaded on {}\n", named(&absent)))?;
     }
@@ -156,11 +177,6 @@ fn say_done(what: &str, done: &IdSet, start: Instant) -> Result<(), Failure> {
         return Ok(());
     }
     print(&format!("{what} {} in {}\n", named(done), duration(start.elapsed().as_secs_f64())))
-}
-
-fn named(ranks: &IdSet) -> String {
-    let s = if ranks.len() == 1 { "" } else { "s" };
-    format!("rank{s} {ranks}")
 }
 
 /// The ranks that are meant: without a word all that are online, and a line about the others.
@@ -191,21 +207,6 @@ fn ranks(instance: &Instance, asked: Option<&str>) -> Result<IdSet, Failure> {
 fn absolute(file: &str) -> Result<String, Failure> {
     let path = std::path::absolute(file).map_err(|error| Failure::Failed(format!("{file}: {error}")))?;
     Ok(path.to_string_lossy().into_owned())
-}
-
-/// Ranks by their level in the tree, the deepest first. A rank that does not say its level is last.
-fn leaves_first(instance: &Instance, ranks: &IdSet, progress: &mut Progress) -> Vec<IdSet> {
-    let attribute = json!({ "name": "tbon.level" });
-    let mut asking = Progress::none();
-    let answers = each(instance, ranks.iter(), "attr.get", &attribute, LEVEL_TIMEOUT, &mut asking);
-    progress.go_on_from(&asking);
-    let mut levels: BTreeMap<u32, IdSet> = BTreeMap::new();
-    for (rank, answer) in answers {
-        let answer = answer.and_then(|reply| reply.json()).unwrap_or(Value::Null);
-        let level = answer["value"].as_str().and_then(|level| level.parse().ok()).unwrap_or(0);
-        levels.entry(level).or_default().insert(rank);
-    }
-    levels.into_values().rev().collect()
 }
 
 type Outcomes = Vec<(u32, flux::Result<flux::Reply>)>;

@@ -18,6 +18,8 @@ const SLOTS: &str = ".slots";
 const SYSTEM_RUNDIR: &str = "/run/flux";
 /// The version of what `--json` prints.
 const VERSION: u32 = 1;
+/// What brokers call their main threads, before the rank.
+const BROKER: &str = "flux-broker";
 
 /// Show what each module of this node's brokers does now, though a broker is stopped or hangs
 ///
@@ -47,6 +49,8 @@ pub(crate) enum Error {
     NoTable(PathBuf),
     #[error("process {0} does not exist")]
     NoProcess(u32),
+    #[error("process {pid} ({comm}) is no broker, and has no slot table: name a broker's pid, or a rundir")]
+    NoBroker { pid: u32, comm: String },
     #[error("nothing could be read: {0}")]
     Unreadable(String),
 }
@@ -170,8 +174,11 @@ fn process(pid: u32) -> Result<Broker, Error> {
     let seen = match peek_process(pid) {
         Ok(seen) => Some(seen),
         Err(error @ (PeekError::Process(_) | PeekError::Path { .. })) => {
-            if threads_of_process(pid).is_empty() {
-                return Err(Error::NoProcess(pid));
+            let mut threads = threads_of_process(pid).into_iter();
+            let main = threads.find(|(tid, _)| is_main(pid, *tid));
+            let comm = main.map(|(_, stat)| stat.comm).ok_or(Error::NoProcess(pid))?;
+            if !comm.starts_with(BROKER) {
+                return Err(Error::NoBroker { pid, comm });
             }
             complain(&format!("{error}; here is what the kernel knows"));
             None
@@ -180,17 +187,20 @@ fn process(pid: u32) -> Result<Broker, Error> {
     Ok(broker(None, pid, seen.as_ref()))
 }
 
+fn is_main(pid: u32, tid: i32) -> bool {
+    u32::try_from(tid) == Ok(pid)
+}
+
 fn broker(rank: Option<u32>, pid: u32, seen: Option<&Peek>) -> Broker {
     let kernel = threads_of_process(pid);
-    let is_main = |tid: i32| u32::try_from(tid) == Ok(pid);
-    let stopped = kernel.iter().any(|(tid, stat)| is_main(*tid) && matches!(stat.state, 'T' | 't'));
+    let stopped = kernel.iter().any(|(tid, stat)| is_main(pid, *tid) && matches!(stat.state, 'T' | 't'));
     let mut threads = threads(None, seen, kernel);
     for module in module_processes(pid) {
         let seen = peek_process(module.pid).ok();
         let mut its = self::threads(Some(module.pid), seen.as_ref(), threads_of_process(module.pid));
         // Its main thread stands for it, if none has turns.
         if !its.iter().any(|thread| thread.turns.is_some()) {
-            its.retain(|thread| u32::try_from(thread.tid) == Ok(module.pid));
+            its.retain(|thread| is_main(module.pid, thread.tid));
         }
         for thread in &mut its {
             thread.module = module.stem().to_owned();
@@ -303,8 +313,16 @@ mod tests {
 
     #[test]
     fn a_process_without_a_table_is_shown_as_the_kernel_knows_it() {
-        let broker = process(std::process::id()).unwrap();
+        let broker = broker(None, std::process::id(), None);
         assert!(broker.probe.is_none() && !broker.stopped);
         assert!(broker.threads.iter().any(|thread| thread.cpu_s.is_some() && thread.turns.is_none()));
+    }
+
+    #[test]
+    fn a_process_that_is_no_broker_is_refused() {
+        let pid = std::process::id();
+        let error = process(pid).unwrap_err().to_string();
+        assert!(error.starts_with(&format!("process {pid} (")), "{error}");
+        assert!(error.ends_with(") is no broker, and has no slot table: name a broker's pid, or a rundir"));
     }
 }

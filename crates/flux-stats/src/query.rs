@@ -9,7 +9,7 @@ mod table;
 use crate::answer::Answer;
 use crate::hosts::Hosts;
 use crate::instance::{Ask, By, Instance, Question, Reach};
-use crate::outcome::{Ended, Failure, Outcome, print, say};
+use crate::outcome::{Ended, Failure, Outcome, complain, print, say};
 use crate::show;
 use clap::{Args, Parser};
 use fields::{FIELDS, Field, Key, Row};
@@ -313,18 +313,40 @@ fn csv(answer: &Answer, hosts: &Hosts, places: &[usize], heading: bool) -> Resul
     Ok(String::from_utf8_lossy(&out.into_inner()?).into_owned())
 }
 
-/// An error for the patterns that fit none of the answer's series, with what may have been meant.
+/// An error for the patterns that fit none of the answer's series, with what may have been meant. Where ranks that were
+/// asked have not answered, they might have one: that is said, and is no error.
 fn fits(instance: &impl Ask, question: &Question, answer: &Answer) -> Result<(), Failure> {
     let unfit: Vec<&String> = question.patterns.iter().filter(|pattern| !fits_any(pattern, answer)).collect();
     if unfit.is_empty() {
         return Ok(());
     }
     let all = instance.ask(&Question::default())?;
-    let said = unfit.into_iter().map(|pattern| match &question.ranks {
-        Some(ranks) if fits_any(pattern, &all) => format!("no series of rank {ranks} fits {pattern}"),
-        _ => unknown(pattern, &all),
+    let unanswered = unanswered(answer)?;
+    let said = unfit.into_iter().filter_map(|pattern| match &question.ranks {
+        Some(ranks) if fits_any(pattern, &all) => {
+            unanswered.is_empty().then(|| format!("no series of rank {ranks} fits {pattern}"))
+        }
+        _ => Some(unknown(pattern, &all)),
     });
-    Err(Failure::Failed(said.collect::<Vec<_>>().join("; ")))
+    let said: Vec<String> = said.collect();
+    if said.is_empty() {
+        unanswered.iter().for_each(|why| complain(why));
+        return Ok(());
+    }
+    Err(Failure::Failed(said.join("; ")))
+}
+
+/// Which ranks were asked in vain, and why.
+fn unanswered(answer: &Answer) -> Result<Vec<String>, Failure> {
+    let all: IdSet = answer.unanswered.parse()?;
+    let (offline, absent) = (answer.ranks.offline.parse()?, answer.ranks.absent.parse()?);
+    let said = [
+        (all.both(&offline), "offline"),
+        (all.both(&absent), "stats-agg is not loaded there: run `flux stats load`"),
+        (all.minus(&offline).minus(&absent), "no answer: try again, or `flux stats peek` on its node"),
+    ];
+    let said = said.into_iter().filter(|(ranks, _)| !ranks.is_empty());
+    Ok(said.map(|(ranks, why)| format!("{}: {why}", show::named(&ranks))).collect())
 }
 
 fn unknown(pattern: &str, all: &Answer) -> String {

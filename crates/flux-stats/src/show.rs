@@ -2,6 +2,7 @@
 
 use crate::answer::{Answer, Ranks, Series};
 use comfy_table::{CellAlignment, Table, presets};
+use stats_core::IdSet;
 
 /// What is shown where nothing is known.
 pub(crate) const UNKNOWN: &str = "-";
@@ -130,6 +131,11 @@ impl Unit {
             Unit::Plain => rate(per_second),
         }
     }
+}
+
+pub(crate) fn named(ranks: &IdSet) -> String {
+    let s = if ranks.len() == 1 { "" } else { "s" };
+    format!("rank{s} {ranks}")
 }
 
 /// Whom an answer covers, and how old it is, on one line.

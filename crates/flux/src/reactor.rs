@@ -211,9 +211,18 @@ impl Handle {
     /// Runs the handle's reactor until [`Handle::stop`], or until nothing keeps it. Not for modules, whose reactor runs
     /// already.
     pub fn run(&self) -> Result<()> {
+        self.run_with(0)
+    }
+
+    /// Like [`Handle::run`], for one turn: until something has happened of what is watched.
+    pub fn run_once(&self) -> Result<()> {
+        self.run_with(flux_sys::FLUX_REACTOR_ONCE)
+    }
+
+    fn run_with(&self, flags: u32) -> Result<()> {
         let reactor = reactor_of(self)?;
         // SAFETY: the live reactor of a live handle.
-        match unsafe { self.libflux().flux_reactor_run(reactor.as_ptr(), 0) } {
+        match unsafe { self.libflux().flux_reactor_run(reactor.as_ptr(), flags as c_int) } {
             0.. => Ok(()),
             _ => Err(Error::last(self.libflux(), "running the reactor")),
         }

@@ -127,11 +127,6 @@ impl Rpc<'_> {
         self.future.wait(timeout)?;
         self.future.reply()
     }
-
-    /// Waits like [`Rpc::wait`] and says whether there is a response; whoever waits can wait on.
-    pub fn answered(&self, timeout: Duration) -> bool {
-        !self.future.wait(timeout).is_err_and(|error| error.errnum() == libc::ETIMEDOUT)
-    }
 }
 
 /// An owned `flux_future_t`.

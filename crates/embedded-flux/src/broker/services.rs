@@ -5,11 +5,20 @@ use crate::message::{EVENT, Message, ROLE_OWNER, with_nul};
 use serde_json::{Value, json};
 
 /// The services that are the broker's own.
-const SERVICES: &[&str] = &["attr", "config", "event", "groups", "log", "module", "service"];
+const SERVICES: &[&str] = &["attr", "config", "event", "groups", "log", "module", "overlay", "service"];
 
 impl Broker {
     pub(crate) fn serves(&self, service: &str) -> bool {
         SERVICES.contains(&service)
+    }
+
+    /// The brokers from `top` down.
+    fn topology(&self, top: u32) -> Value {
+        let ranks = 1..self.parents.len() as u32;
+        let children = ranks.filter(|&rank| self.parents[rank as usize] == top);
+        let children: Vec<Value> = children.map(|child| self.topology(child)).collect();
+        let size: u64 = 1 + children.iter().filter_map(|child| child["size"].as_u64()).sum::<u64>();
+        json!({ "rank": top, "size": size, "children": children })
     }
 
     pub(crate) fn serve(&mut self, request: &Message) {
@@ -34,6 +43,11 @@ impl Broker {
                 let online = self.online.iter().filter(|_| text("name") == "broker.online");
                 let members: Vec<String> = online.map(u32::to_string).collect();
                 self.answer(request, &json!({ "members": members.join(",") }));
+            }
+            "overlay.topology" => {
+                let top = payload["rank"].as_u64().and_then(|rank| u32::try_from(rank).ok()).unwrap_or(0);
+                let tree = self.topology(top);
+                self.answer(request, &tree);
             }
             _ if !owner => self.refuse(request, libc::EPERM, "Request requires owner credentials"),
             "config.load" => self.load_configuration(request),

@@ -1,13 +1,16 @@
 //! The same request to many ranks, some of them at a time.
 
-use super::{Node, Outcomes, Payload, named};
+use super::{Node, Outcomes, Payload};
 use crate::instance::Instance;
 use crate::outcome::say;
-use flux::Rpc;
+use crate::show::named;
+use flux::PendingRpc;
 use serde_json::Value;
 use stats_core::IdSet;
-use std::collections::VecDeque;
+use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::io::{IsTerminal, Write, stderr};
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 /// Requests under way.
@@ -16,10 +19,12 @@ const AT_A_TIME: usize = 64;
 const LONG: Duration = Duration::from_millis(300);
 /// When it is said whom the work waits for: a broker that runs answers sooner.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// What is enough to take a response that is there.
-const GLANCE: Duration = Duration::from_millis(1);
+/// How often it is seen who is waited for. Ranks that were asked within that time are told of together.
+const TICK: Duration = Duration::from_millis(100);
 
 /// Asks each rank, and waits for all of them, `timeout` for each at most. Whom it waits for is said, once.
+///
+/// Responses are taken by the reactor: a wait for one rank that ends in vain keeps to itself what has come for others.
 pub(super) fn each(
     instance: &Instance,
     ranks: impl Iterator<Item = u32>,
@@ -27,41 +32,51 @@ pub(super) fn each(
     payload: &Value,
     timeout: Duration,
     progress: &mut Progress,
-) -> Outcomes {
+) -> flux::Result<Outcomes> {
+    let client = instance.client();
+    let _tick = client.timer(TICK, TICK, || ())?;
     let mut ranks = ranks.fuse();
-    let mut waiting: VecDeque<Asked<'_>> = VecDeque::new();
-    let mut outcomes = Vec::new();
+    let mut waiting: BTreeMap<u32, Asked> = BTreeMap::new();
+    let arrived = Rc::new(RefCell::new(Outcomes::new()));
+    let mut outcomes = Outcomes::new();
     loop {
         while waiting.len() < AT_A_TIME
             && let Some(rank) = ranks.next()
         {
-            let sent = instance.client().rpc(topic, Payload::Json(payload), Node::Rank(rank));
-            waiting.push_back(Asked { rank, since: Instant::now(), sent });
+            let arrived = Rc::clone(&arrived);
+            let take = move |outcome| arrived.borrow_mut().push((rank, outcome));
+            match client.request(topic, Payload::Json(payload), Node::Rank(rank), Some(timeout), take) {
+                Ok(rpc) => drop(waiting.insert(rank, Asked { since: Instant::now(), _rpc: rpc })),
+                Err(error) => outcomes.push((rank, Err(error))),
+            }
         }
-        let Some(asked) = waiting.pop_front() else { return outcomes };
-        if !asked.answered(PATIENCE.min(timeout).saturating_sub(asked.since.elapsed())) {
-            let silent = waiting.iter().filter(|other| !other.answered(GLANCE)).map(|other| other.rank);
-            progress.waits_for(std::iter::once(asked.rank).chain(silent).collect());
+        if waiting.is_empty() {
+            return Ok(outcomes);
         }
-        // All that were sent with it have waited as long.
-        let left = timeout.saturating_sub(asked.since.elapsed());
-        outcomes.push((asked.rank, asked.sent.and_then(|rpc| rpc.wait(left))));
-        progress.step();
+        client.run_once()?;
+        for (rank, outcome) in arrived.take() {
+            waiting.remove(&rank);
+            outcomes.push((rank, outcome));
+            progress.step();
+        }
+        progress.waits_for(slow(&waiting));
+    }
+}
+
+/// Those that have not answered for so long that it is said; with the first of them those that were asked with it.
+fn slow(waiting: &BTreeMap<u32, Asked>) -> IdSet {
+    let longer = |time| waiting.iter().filter(move |(_, asked)| asked.since.elapsed() >= time);
+    match longer(PATIENCE).next() {
+        Some(_) => longer(PATIENCE.saturating_sub(TICK)).map(|(rank, _)| *rank).collect(),
+        None => IdSet::new(),
     }
 }
 
 /// A request under way.
-struct Asked<'i> {
-    rank: u32,
+struct Asked {
     since: Instant,
-    sent: flux::Result<Rpc<'i>>,
-}
-
-impl Asked<'_> {
-    /// Whether it is known within that time what came of it.
-    fn answered(&self, within: Duration) -> bool {
-        self.sent.as_ref().map_or(true, |rpc| rpc.answered(within.max(GLANCE)))
-    }
+    /// Dropped, its response is not awaited.
+    _rpc: PendingRpc,
 }
 
 /// How far long work is, on a terminal's standard error, gone at the end; and, anywhere, whom it waits for.
@@ -102,11 +117,6 @@ impl Progress {
             PATIENCE.as_secs()
         ));
         self.awaited.add(&new);
-    }
-
-    /// What was said of ranks in earlier work is not said again.
-    pub(super) fn go_on_from(&mut self, earlier: &Progress) {
-        self.awaited.add(&earlier.awaited);
     }
 
     fn clear(&mut self) {

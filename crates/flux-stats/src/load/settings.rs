@@ -1,22 +1,42 @@
 //! What ranks that were loaded earlier are set to, beside those that are loaded now.
 
-use super::{Instance, MODULE, log, named};
+use super::{Instance, MODULE, log};
+use crate::show::named;
 use stats_core::IdSet;
 use std::collections::BTreeMap;
 
 /// Ranks whose logs are read: each is a request and its whole log.
 const LOOKED_AT_MAX: usize = 16;
 
-/// How the settings of ranks differ from those of the ranks loaded now, in one line; `None`: not, as far as logs tell.
-pub(super) fn difference(instance: &Instance, now: &IdSet, earlier: &IdSet) -> Option<String> {
-    let ours = log::settings(instance, now.iter().next()?, MODULE)?;
+/// Whether settings of ranks are those of others, as far as logs tell.
+#[derive(PartialEq)]
+pub(super) enum Compared {
+    Same,
+    /// In what they differ, in one line.
+    Differ(String),
+    /// There are none to compare, or a log keeps them no more.
+    Unknown,
+}
+
+/// Compares ranks that were loaded earlier with those that are loaded now.
+pub(super) fn compared(instance: &Instance, now: &IdSet, earlier: &IdSet) -> Compared {
+    let of = |rank| log::settings(instance, rank, MODULE);
+    let Some(ours) = now.iter().next().filter(|_| !earlier.is_empty()).and_then(of) else {
+        return Compared::Unknown;
+    };
     let mut others: BTreeMap<String, IdSet> = BTreeMap::new();
+    let mut told_of = 0;
     for rank in earlier.iter().take(LOOKED_AT_MAX) {
-        if let Some(theirs) = log::settings(instance, rank, MODULE) {
+        if let Some(theirs) = of(rank) {
             others.entry(theirs).or_default().insert(rank);
+            told_of += 1;
         }
     }
-    told(now, &ours, &others)
+    match told(now, &ours, &others) {
+        Some(difference) => Compared::Differ(difference),
+        None if told_of == earlier.len() => Compared::Same,
+        None => Compared::Unknown,
+    }
 }
 
 fn told(now: &IdSet, ours: &str, others: &BTreeMap<String, IdSet>) -> Option<String> {
