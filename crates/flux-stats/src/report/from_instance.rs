@@ -39,6 +39,7 @@ pub(super) fn model(instance: &Instance, name: String, since: Duration) -> Resul
         heat: Heat::new(&axis, answer.instance.size),
         notes: Vec::new(),
         notes_left_out: 0,
+        looks_left_out: 0,
         last: Answer::default(),
         axis,
     };

@@ -57,6 +57,7 @@ impl Gathering {
             heat: Heat::new(&axis, size),
             notes: Vec::new(),
             notes_left_out: 0,
+            looks_left_out: 0,
             axis,
         };
         Gathering {

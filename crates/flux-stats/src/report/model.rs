@@ -23,6 +23,8 @@ pub(super) struct Model {
     pub(super) notes: Vec<Note>,
     /// Notes beyond the limit.
     pub(super) notes_left_out: u64,
+    /// Moments at which ranks went missing, modules stalled, or came back, that nobody looked at for what is wrong.
+    pub(super) looks_left_out: u64,
 }
 
 /// A series of the instance: name and tags.

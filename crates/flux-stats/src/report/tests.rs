@@ -204,6 +204,48 @@ fn what_was_wrong_at_any_time_of_a_recording_is_told_with_when() {
     assert!(from_file::model(&recorded.path, since, &Clock::utc()).unwrap().1.is_empty());
 }
 
+#[test]
+fn what_lasts_for_seconds_only_is_found_in_a_recording_too() {
+    let mut recorded = Recorded::new();
+    for step in 0..40_u32 {
+        let seconds = f64::from(step) * 2.0;
+        let mut all = module("kvs", seconds, 0.1);
+        if (40.0..50.0).contains(&seconds) {
+            all.push(series("modules.kvs.stalled", None, gauge(seconds - 34.0)));
+        }
+        let mut answer = answer(seconds, all);
+        if (10.0..26.0).contains(&seconds) {
+            answer.ranks.silent = "3".into();
+        }
+        recorded.writer.answer(answer).unwrap();
+    }
+    let (model, findings) = from_file::model(&recorded.path, None, &Clock::utc()).unwrap();
+    let told: Vec<_> =
+        findings.iter().map(|finding| (finding.name, finding.when.as_deref().unwrap())).collect();
+    assert_eq!(
+        told,
+        [
+            ("ranks-missing", "seen from 2023-11-14 22:13:30 to 2023-11-14 22:13:44"),
+            ("module-stalled", "seen from 2023-11-14 22:14:00 to 2023-11-14 22:14:08"),
+        ]
+    );
+    // As it was at its worst, and that is not where it was seen first.
+    assert!(findings[1].text.contains("for 14.0s"), "{}", findings[1].text);
+    assert_eq!(model.looks_left_out, 0);
+}
+
+#[test]
+fn a_recording_in_which_ranks_come_and_go_all_the_time_is_not_looked_at_without_end() {
+    let mut recorded = Recorded::new();
+    for step in 0..120_u32 {
+        let mut answer = answer(f64::from(step) * 2.0, module("kvs", f64::from(step), 0.1));
+        answer.ranks.silent = if step % 2 == 1 { "3".into() } else { String::new() };
+        recorded.writer.answer(answer).unwrap();
+    }
+    assert_eq!(recorded.model(None).looks_left_out, 19);
+    assert!(recorded.page().contains("19 of these moments were not looked at"));
+}
+
 /// Of each element of that name, its attributes and its content.
 fn elements<'p>(page: &'p str, name: &str) -> Vec<(&'p str, &'p str)> {
     let (open, close) = (format!("<{name}"), format!("</{name}>"));
