@@ -461,15 +461,35 @@ fn one_answer_is_one_and_what_is_heard_all_the_time_is_all() {
 }
 
 #[test]
-fn room_on_disk_is_not_added_up_over_the_brokers_that_share_it() {
+fn what_an_instance_does_not_remember_is_not_said_not_to_have_happened() {
+    let mut recorded = Recorded::new();
+    recorded.writer.answer(answer(0.0, module("kvs", 1.0, 0.25))).unwrap();
+    let events = |remembered| {
+        let model = Model { notes: Vec::new(), remembered, ..recorded.model(None) };
+        let of =
+            [super::tables::events(&model, &Clock::utc()), super::tables::summary(&model, &Clock::utc())];
+        of.map(|of| of.into_string()).concat()
+    };
+    assert!(events(false).contains("No gaps, no resets") && events(false).contains("Gaps, resets"));
+    assert!(!events(true).contains("No gaps") && !events(true).contains("Gaps, resets"));
+    assert!(events(true).contains("Of an instance it is not known which ranks were missing before"));
+}
+
+#[test]
+fn room_on_disk_is_the_mean_of_the_ranks_that_have_the_folder() {
     let mut recorded = Recorded::new();
     for step in 0..=5 {
-        let extreme = Extreme { value: 1e10, rank: 1, time: None };
-        let free = Values::Gauge { count: 4, sum: 4e10, min: extreme, max: extreme };
-        let room = vec![series("broker.rundir_free_bytes", None, free)];
-        recorded.writer.answer(answer(f64::from(step) * 2.0, room)).unwrap();
+        // Of four ranks all have a rundir, and one is silent for a while; only rank 0 has a statedir.
+        let room = [("rundir", if step == 3 { 3 } else { 4 }), ("statedir", 1)].map(|(name, count)| {
+            let extreme = Extreme { value: 1e10, rank: 1, time: None };
+            let free = Values::Gauge { count, sum: count as f64 * 1e10, min: extreme, max: extreme };
+            series(format!("broker.{name}_free_bytes"), None, free)
+        });
+        recorded.writer.answer(answer(f64::from(step) * 2.0, room.into())).unwrap();
     }
     let model = recorded.model(None);
-    let track = model.track("broker.rundir_free_bytes").unwrap();
-    assert!(model.of_each(track).iter().all(|free| *free == 1e10), "{:?}", model.of_each(track));
+    for name in ["broker.rundir_free_bytes", "broker.statedir_free_bytes"] {
+        let each = &model.track(name).unwrap().each;
+        assert!(each.iter().all(|free| *free == 1e10), "{name}: {each:?}");
+    }
 }
