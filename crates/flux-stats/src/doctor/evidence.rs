@@ -66,6 +66,13 @@ impl Course {
         (!known.is_empty()).then(|| Course { points: known.into_iter().rev().collect(), seconds })
     }
 
+    /// For how long it has been what it is now; `None`: always, as far as is known.
+    pub(crate) fn unchanged(&self) -> Option<f64> {
+        let last = *self.points.last()?;
+        let before = self.points.iter().rposition(|point| *point != last)?;
+        Some(self.seconds / self.points.len() as f64 * (self.points.len() - 1 - before) as f64)
+    }
+
     /// The last `seconds` of it, if it is as long.
     pub(crate) fn last(&self, seconds: f64) -> Option<Course> {
         let slot_s = self.seconds / self.points.len() as f64;

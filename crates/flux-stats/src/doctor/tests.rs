@@ -332,7 +332,7 @@ fn ranks_that_are_switched_off_are_no_fault_and_those_that_were_there_are() {
         (names(&found), found[0].severity.name(), &found[0].ranks[..]),
         (vec!["ranks-missing"], "critical", &[3][..])
     );
-    assert!(found[0].sentence.starts_with("rank 3 (n3) is lost"), "{}", found[0].sentence);
+    assert_eq!(found[0].sentence, "rank 3 (n3) is lost: offline for 10.0s");
     let found = told().gauge_of("overlay.ranks_offline", 0, &points).ranks("offline", "3-9").found();
     assert!(found[0].sentence.contains("1 rank went offline, of 3-9"), "{}", found[0].sentence);
     // Nodes that are switched on.
@@ -340,6 +340,12 @@ fn ranks_that_are_switched_off_are_no_fault_and_those_that_were_there_are() {
     assert_eq!(told().gauge_of("overlay.ranks_offline", 0, &points).found(), []);
     let found = told().ranks("silent", "1-2").found();
     assert!(found[0].sentence.starts_with("ranks 1-2 are silent"), "{}", found[0].sentence);
+    assert!(found[0].sentence.contains("up, and sends nothing ("), "{}", found[0].sentence);
+    let covered: Vec<_> = (0..SLOTS).map(|slot| Some(if slot < SLOTS - 8 { 4.0 } else { 3.0 })).collect();
+    let found = told().gauge_of("modules.stats-agg.loaded", 0, &covered).ranks("silent", "1").found();
+    // Sixteen seconds, and the three periods before.
+    assert!(found[0].sentence.contains("has sent nothing for 22.0s ("), "{}", found[0].sentence);
+    assert_eq!(found[0].evidence[1], super::finding::fact("silent for", 22.0, super::finding::Unit::Seconds));
     assert_eq!(names(&told().gauge("overlay.ranks_torpid", 0, 2.0).found()), ["ranks-missing"]);
     let late = |least: f64| {
         told().series(json!({
@@ -355,6 +361,8 @@ fn jobs_are_held_back_only_where_nothing_else_explains_it() {
     let found =
         |total, free, queued, pending, run| names(&told().nodes(total, free, queued, pending, run).found());
     assert_eq!(found(8.0, 8.0, 5.0, 0.0, 0.0), ["jobs-held-back"], "no scheduler");
+    let sentence = &told().nodes(8.0, 8.0, 5.0, 0.0, 0.0).found()[0].sentence;
+    assert!(sentence.ends_with(char::is_alphanumeric), "what shows it ends it: {sentence}");
     assert_eq!(found(8.0, 8.0, 5.0, 3.0, 0.0), ["jobs-held-back"], "a scheduler that does nothing");
     let none = Vec::<&str>::new();
     assert_eq!(found(8.0, 3.0, 5.0, 3.0, 2.0), none, "they may want more than three nodes");
