@@ -5,7 +5,7 @@ use super::heat::Heat;
 use super::model::{Model, Note, NoteKind, Track, is_charted, module_of, stall, turn};
 use crate::answer::{Answer, Series, Since, Values};
 use crate::instance::{By, Error, Instance, Question};
-use crate::show;
+use crate::show::{self, Unit};
 use stats_core::IdSet;
 use std::collections::BTreeMap;
 use std::io::{IsTerminal, Write};
@@ -128,7 +128,7 @@ fn spells(course: &[(f64, f64, f64)], what: &str, still: &str, now: f64) -> Vec<
 
 fn track(series: &Series, axis: &Axis, now: f64, whole: &[bool]) -> Track {
     let slots = if is_charted(&series.name, &series.tags) { axis.count } else { 0 };
-    let mut track = Track::new(series.values.clone(), slots);
+    let mut track = Track::new(series.values.clone(), Unit::of_series(series), slots);
     let Some(since) = &series.since else { return track };
     match series.values {
         Values::Counter { .. } => {
@@ -293,6 +293,15 @@ mod tests {
         answer.ranks.absent = "1".into();
         assert_eq!(told(&answer)[2], "1000 to 1000 silent or without stats-agg: ranks 2,1");
         assert_eq!(told(&self::answer(4, Vec::new())), Vec::<String>::new(), "nothing is known");
+    }
+
+    #[test]
+    fn what_a_series_counts_is_what_its_answer_says() {
+        let mut pushed = gauge("app.fetch", &[Some(0.12)]);
+        pushed.unit = Some("seconds".into());
+        let axis = Axis::new(998.0, 1000.0, 2.0);
+        assert_eq!(track(&pushed, &axis, 1000.0, &[]).unit.value(0.12), "120ms");
+        assert_eq!(track(&gauge("app.fetch", &[None]), &axis, 1000.0, &[]).unit.value(0.12), "0.120");
     }
 
     #[test]

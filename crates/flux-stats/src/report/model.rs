@@ -3,7 +3,7 @@
 use super::axis::Axis;
 use super::heat::Heat;
 use crate::answer::{Answer, Values};
-use crate::show;
+use crate::show::{self, Unit};
 use std::collections::BTreeMap;
 
 /// Everything that the page is made from.
@@ -35,6 +35,7 @@ pub(super) type Key = (String, BTreeMap<String, String>);
 pub(super) struct Track {
     /// As it was told last.
     pub(super) values: Values,
+    pub(super) unit: Unit,
     /// What a flow gained while it was heard.
     pub(super) gained: f64,
     /// Samples of a timer, likewise.
@@ -50,11 +51,12 @@ pub(super) struct Track {
 }
 
 impl Track {
-    pub(super) fn new(values: Values, slots: usize) -> Self {
+    pub(super) fn new(values: Values, unit: Unit, slots: usize) -> Self {
         let flow = matches!(values, Values::Counter { .. } | Values::Timer { .. });
         let states = vec![f64::NAN; if flow { 0 } else { slots }];
         Track {
             values,
+            unit,
             gained: 0.0,
             samples: 0.0,
             alive: true,

@@ -5,7 +5,7 @@ use super::clock::Clock;
 use super::heat::Pair;
 use super::model::{Model, NoteKind, Track, module_of};
 use crate::answer::Values;
-use crate::show::{self, Unit};
+use crate::show;
 use maud::{Markup, html};
 use std::collections::BTreeMap;
 
@@ -319,7 +319,7 @@ pub(super) fn series(model: &Model) -> Markup {
         ("on rank", true),
     ];
     let rows = model.tracks.iter().take(SERIES_MAX).map(|((name, tags), track)| {
-        let unit = Unit::of(name);
+        let unit = track.unit;
         let tags: String = tags.iter().map(|(key, value)| format!(" {key}={value}")).collect();
         let dash = || show::UNKNOWN.to_owned();
         let (total, rate, most, rank) = match &track.values {
