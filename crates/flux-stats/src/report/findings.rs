@@ -153,8 +153,8 @@ impl Looking {
             match self.seen.iter_mut().find(same) {
                 Some(seen) => {
                     seen.last = time;
-                    // As it was at its worst.
-                    if finding.weight > seen.finding.weight {
+                    // As it was at its worst; of what is as bad as before, it has lasted for longer.
+                    if finding.weight >= seen.finding.weight {
                         seen.finding = finding;
                     }
                 }

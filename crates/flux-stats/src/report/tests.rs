@@ -213,8 +213,10 @@ fn what_lasts_for_seconds_only_is_found_in_a_recording_too() {
         if (40.0..50.0).contains(&seconds) {
             all.push(series("modules.kvs.stalled", None, gauge(seconds - 34.0)));
         }
+        let silent = (10.0..26.0).contains(&seconds);
+        all.push(series("modules.stats-agg.loaded", None, gauge(if silent { 3.0 } else { 4.0 })));
         let mut answer = answer(seconds, all);
-        if (10.0..26.0).contains(&seconds) {
+        if silent {
             answer.ranks.silent = "3".into();
         }
         recorded.writer.answer(answer).unwrap();
@@ -229,6 +231,7 @@ fn what_lasts_for_seconds_only_is_found_in_a_recording_too() {
             ("module-stalled", "seen from 2023-11-14 22:14:00 to 2023-11-14 22:14:08"),
         ]
     );
+    assert!(findings[0].text.contains("sent nothing for 22.0s"), "{}", findings[0].text);
     // As it was at its worst, and that is not where it was seen first.
     assert!(findings[1].text.contains("for 14.0s"), "{}", findings[1].text);
     assert_eq!(model.looks_left_out, 0);
