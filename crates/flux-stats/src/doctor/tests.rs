@@ -380,6 +380,28 @@ fn datagrams_that_are_dropped_are_told_if_they_are_not_a_few() {
 }
 
 #[test]
+fn an_exporter_that_has_not_worked_for_a_minute_is_told_by_its_name() {
+    let exporter = |seconds: f64| {
+        let told = told().gauge("stats-agg.export.influx.failing_s", 0, seconds);
+        told.gauge("stats-agg.export.influx.buffered_bytes", 0, 2_097_152.0).gauge(
+            "stats-agg.export.graphite.failing_s",
+            0,
+            0.0,
+        )
+    };
+    let found = exporter(300.0).found();
+    assert_eq!(names(&found), ["export-failing"]);
+    assert!(
+        found[0].sentence.starts_with("the exporter influx has not worked for 5m00s"),
+        "{}",
+        found[0].sentence
+    );
+    assert_eq!(found[0].query, "'stats-agg.export.influx.*'");
+    assert_eq!(found[0].evidence.len(), 2);
+    assert_eq!(exporter(20.0).found(), [], "a restart");
+}
+
+#[test]
 fn ranks_of_which_nothing_is_known_make_a_clean_bill_a_partial_one() {
     let absent = told().ranks("absent", "3").evidence();
     assert!(is_partial(&absent) && findings(&absent).is_empty());

@@ -22,7 +22,8 @@ const ANSWERS_MAX: usize = 300;
 /// So many periods without an answer, and what was before says nothing of what is after.
 const GAP_PERIODS: f64 = 3.0;
 /// What begins like this is what rules look at.
-const NAMES: [&str; 6] = ["modules.", "broker.", "overlay.", "jobs.", "resources.", "stats-agg.statsd."];
+const NAMES: [&str; 7] =
+    ["modules.", "broker.", "overlay.", "jobs.", "resources.", "stats-agg.statsd.", "stats-agg.export."];
 
 /// What rules tell of without waiting for it to last, so that it may come and go between two looks.
 #[derive(Default, PartialEq)]
