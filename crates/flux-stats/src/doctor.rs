@@ -28,8 +28,9 @@ pub(crate) const SINCE_MIN: Duration = Duration::from_secs(60);
 /// Say what is wrong with the instance, the worst first
 ///
 /// Reads the last minutes of the whole instance, asks the ranks that look suspicious, and tells what is wrong in sentences,
-/// each with the numbers that it rests on, the ranks, and the query that shows them. Says nothing that could be a burst of
-/// work: what is told has lasted for half a minute or more. --list shows the rules and their thresholds.
+/// each with the numbers that it rests on, the ranks, and the query that shows them. What could be a burst of work is told
+/// once it has lasted for half a minute or more; a silent rank, a module that stalls, or a limit that is near at once.
+/// --list shows the rules and their thresholds.
 #[derive(Args)]
 #[command(
     after_help = "Exits with 0 where nothing is wrong, 4 with findings, 3 where nothing is found and the numbers of some \

@@ -5,7 +5,7 @@ use crate::hosts::Hosts;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Series that rules look at.
-pub(crate) const PATTERNS: [&str; 9] = [
+pub(crate) const PATTERNS: [&str; 10] = [
     "modules.*.{work_s,wakeups,blocked_s,blocked_calls,longest_blocked_s,cpu_s,runq_wait_s,stalled,loaded}",
     "modules.*.{idle_s,sendq,recvq,rss_bytes,rx.*,tx.*}",
     "modules.job-manager.{active_jobs,inactive_jobs,alloc_queued,alloc_pending}",
@@ -15,6 +15,7 @@ pub(crate) const PATTERNS: [&str; 9] = [
     "jobs.{run,total,purged}",
     "resources.nodes.{total,free,down}",
     "stats-agg.statsd.{packets,dropped}",
+    "stats-agg.export.*.{failing_s,buffered_bytes}",
 ];
 
 /// Answers, and where to find what in them.
@@ -64,6 +65,13 @@ impl Course {
         let known: Vec<f64> = points.iter().rev().map_while(|point| *point).collect();
         let seconds = total_s / points.len() as f64 * known.len() as f64;
         (!known.is_empty()).then(|| Course { points: known.into_iter().rev().collect(), seconds })
+    }
+
+    /// For how long it has been what it is now; `None`: always, as far as is known.
+    pub(crate) fn unchanged(&self) -> Option<f64> {
+        let last = *self.points.last()?;
+        let before = self.points.iter().rposition(|point| *point != last)?;
+        Some(self.seconds / self.points.len() as f64 * (self.points.len() - 1 - before) as f64)
     }
 
     /// The last `seconds` of it, if it is as long.
@@ -153,6 +161,12 @@ impl Evidence {
     pub(crate) fn modules(&self) -> BTreeSet<&str> {
         let names = self.named.keys().filter_map(|name| name.strip_prefix("modules."));
         names.filter_map(|rest| rest.split('.').next()).collect()
+    }
+
+    /// Exporters that say how they do.
+    pub(crate) fn exporters<'e>(&'e self) -> Vec<&'e str> {
+        let name_of = |name: &'e String| name.strip_prefix("stats-agg.export.")?.strip_suffix(".failing_s");
+        self.named.keys().filter_map(name_of).collect()
     }
 
     /// A module on each rank of which more than sums is known: those that were asked, or its only one. Else what can be

@@ -1,5 +1,6 @@
 //! The rules: a table. Each is a function of the evidence, and of nothing else.
 
+mod export;
 mod growth;
 mod jobs;
 mod limits;
@@ -43,7 +44,7 @@ pub(crate) struct Rule {
 
 /// All there are. Of findings that are equally bad those of the first rule come first: causes before what follows from
 /// them.
-pub(crate) const RULES: [Rule; 12] = [
+pub(crate) const RULES: [Rule; 13] = [
     ranks::MISSING,
     modules::STALLED,
     limits::DESCRIPTORS,
@@ -55,6 +56,7 @@ pub(crate) const RULES: [Rule; 12] = [
     modules::BUSY,
     growth::MEMORY,
     jobs::HELD_BACK,
+    export::FAILING_EXPORT,
     statsd::DROPPING,
 ];
 

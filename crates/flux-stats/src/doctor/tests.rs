@@ -332,7 +332,7 @@ fn ranks_that_are_switched_off_are_no_fault_and_those_that_were_there_are() {
         (names(&found), found[0].severity.name(), &found[0].ranks[..]),
         (vec!["ranks-missing"], "critical", &[3][..])
     );
-    assert!(found[0].sentence.starts_with("rank 3 (n3) is lost"), "{}", found[0].sentence);
+    assert_eq!(found[0].sentence, "rank 3 (n3) is lost: offline for 10.0s");
     let found = told().gauge_of("overlay.ranks_offline", 0, &points).ranks("offline", "3-9").found();
     assert!(found[0].sentence.contains("1 rank went offline, of 3-9"), "{}", found[0].sentence);
     // Nodes that are switched on.
@@ -340,6 +340,12 @@ fn ranks_that_are_switched_off_are_no_fault_and_those_that_were_there_are() {
     assert_eq!(told().gauge_of("overlay.ranks_offline", 0, &points).found(), []);
     let found = told().ranks("silent", "1-2").found();
     assert!(found[0].sentence.starts_with("ranks 1-2 are silent"), "{}", found[0].sentence);
+    assert!(found[0].sentence.contains("up, and sends nothing ("), "{}", found[0].sentence);
+    let covered: Vec<_> = (0..SLOTS).map(|slot| Some(if slot < SLOTS - 8 { 4.0 } else { 3.0 })).collect();
+    let found = told().gauge_of("modules.stats-agg.loaded", 0, &covered).ranks("silent", "1").found();
+    // Sixteen seconds, and the three periods before.
+    assert!(found[0].sentence.contains("has sent nothing for 22.0s ("), "{}", found[0].sentence);
+    assert_eq!(found[0].evidence[1], super::finding::fact("silent for", 22.0, super::finding::Unit::Seconds));
     assert_eq!(names(&told().gauge("overlay.ranks_torpid", 0, 2.0).found()), ["ranks-missing"]);
     let late = |least: f64| {
         told().series(json!({
@@ -355,6 +361,8 @@ fn jobs_are_held_back_only_where_nothing_else_explains_it() {
     let found =
         |total, free, queued, pending, run| names(&told().nodes(total, free, queued, pending, run).found());
     assert_eq!(found(8.0, 8.0, 5.0, 0.0, 0.0), ["jobs-held-back"], "no scheduler");
+    let sentence = &told().nodes(8.0, 8.0, 5.0, 0.0, 0.0).found()[0].sentence;
+    assert!(sentence.ends_with(char::is_alphanumeric), "what shows it ends it: {sentence}");
     assert_eq!(found(8.0, 8.0, 5.0, 3.0, 0.0), ["jobs-held-back"], "a scheduler that does nothing");
     let none = Vec::<&str>::new();
     assert_eq!(found(8.0, 3.0, 5.0, 3.0, 2.0), none, "they may want more than three nodes");
@@ -369,6 +377,28 @@ fn datagrams_that_are_dropped_are_told_if_they_are_not_a_few() {
     };
     assert_eq!(names(&statsd(100.0, 1000.0).found()), ["statsd-dropping"]);
     assert_eq!((statsd(0.01, 1000.0).found(), statsd(1.0, 100_000.0).found()), (vec![], vec![]));
+}
+
+#[test]
+fn an_exporter_that_has_not_worked_for_a_minute_is_told_by_its_name() {
+    let exporter = |seconds: f64| {
+        let told = told().gauge("stats-agg.export.influx.failing_s", 0, seconds);
+        told.gauge("stats-agg.export.influx.buffered_bytes", 0, 2_097_152.0).gauge(
+            "stats-agg.export.graphite.failing_s",
+            0,
+            0.0,
+        )
+    };
+    let found = exporter(300.0).found();
+    assert_eq!(names(&found), ["export-failing"]);
+    assert!(
+        found[0].sentence.starts_with("the exporter influx has not worked for 5m00s"),
+        "{}",
+        found[0].sentence
+    );
+    assert_eq!(found[0].query, "'stats-agg.export.influx.*'");
+    assert_eq!(found[0].evidence.len(), 2);
+    assert_eq!(exporter(20.0).found(), [], "a restart");
 }
 
 #[test]

@@ -213,13 +213,13 @@ fn memory(model: &Model) -> Vec<Chart> {
     let mut disk = Chart::new(
         "disk",
         "Room on disk",
-        "What is free for rundir and statedir, mean of the ranks: those of one host share it",
+        "What is free for rundir and statedir, mean of the ranks that have it: those of one host share it",
         Scale::Bytes,
     );
     for (label, name) in [("rundir", "broker.rundir_free_bytes"), ("statedir", "broker.statedir_free_bytes")]
     {
         if let Some(track) = model.track(name) {
-            disk.line(label, model.of_each(track));
+            disk.line(label, track.each.clone());
         }
     }
     vec![memory, descriptors, disk]

@@ -1,6 +1,7 @@
 //! What `flux stats doctor` would have said, all along a recording.
 
 use super::clock::Clock;
+use super::model::module_of;
 use super::page;
 use crate::answer::{Answer, Series};
 use crate::doctor::{self, Evidence, Finding};
@@ -14,12 +15,37 @@ const WINDOW_S: f64 = 300.0;
 const EVERY_S: f64 = 60.0;
 /// Looks at a recording, however long it is.
 const LOOKS_MAX: f64 = 300.0;
+/// Looks between these, at moments at which ranks go missing or modules stall, and at which they come back.
+const CHANGES_MAX: u64 = 100;
 /// Answers of a look.
 const ANSWERS_MAX: usize = 300;
 /// So many periods without an answer, and what was before says nothing of what is after.
 const GAP_PERIODS: f64 = 3.0;
 /// What begins like this is what rules look at.
-const NAMES: [&str; 6] = ["modules.", "broker.", "overlay.", "jobs.", "resources.", "stats-agg.statsd."];
+const NAMES: [&str; 7] =
+    ["modules.", "broker.", "overlay.", "jobs.", "resources.", "stats-agg.statsd.", "stats-agg.export."];
+
+/// What rules tell of without waiting for it to last, so that it may come and go between two looks.
+#[derive(Default, PartialEq)]
+struct State {
+    silent: String,
+    offline: String,
+    torpid: f64,
+    stalled: Vec<String>,
+}
+
+impl State {
+    fn of(answer: &Answer) -> Self {
+        let torpid = answer.series("overlay.ranks_torpid").and_then(Series::sum).unwrap_or(0.0);
+        let stalled = answer.series.iter().filter_map(|series| module_of(&series.name, "stalled"));
+        State {
+            silent: answer.ranks.silent.clone(),
+            offline: answer.ranks.offline.clone(),
+            torpid,
+            stalled: stalled.map(str::to_owned).collect(),
+        }
+    }
+}
 
 /// A finding, and when it was first and last seen.
 struct Seen {
@@ -34,6 +60,9 @@ pub(super) struct Looking {
     every: f64,
     /// When to look again.
     next: f64,
+    state: State,
+    /// How often that has changed.
+    changes: u64,
     seen: Vec<Seen>,
     hosts: Hosts,
     hostlist: Option<String>,
@@ -46,6 +75,8 @@ impl Looking {
             answers: VecDeque::new(),
             every: EVERY_S.max(seconds / LOOKS_MAX),
             next: f64::NEG_INFINITY,
+            state: State::default(),
+            changes: 0,
             seen: Vec::new(),
             hosts: Hosts::default(),
             hostlist: None,
@@ -67,11 +98,20 @@ impl Looking {
         }
         let wanted = |line: &Line| NAMES.iter().any(|name| line.name.starts_with(name));
         let series = moment.lines().filter(wanted).map(Series::from).collect();
-        self.answers.push_back(Answer { series, ..head });
+        let answer = Answer { series, ..head };
+        let changed = self.changes(&answer);
+        if changed {
+            // What is over was at its worst in the answer before.
+            self.look();
+        }
+        self.answers.push_back(answer);
         while self.answers.len() > ANSWERS_MAX
             || self.answers.front().is_some_and(|first| time - first.time > WINDOW_S)
         {
             self.answers.pop_front();
+        }
+        if changed {
+            self.look();
         }
         if self.next == f64::NEG_INFINITY {
             self.next = time + self.every;
@@ -79,6 +119,20 @@ impl Looking {
             self.look();
             self.next = time + self.every;
         }
+    }
+
+    /// Whether something changes that has to be looked at at once.
+    fn changes(&mut self, answer: &Answer) -> bool {
+        let state = State::of(answer);
+        let changed = self.state != state;
+        self.state = state;
+        self.changes += u64::from(changed);
+        changed && self.changes <= CHANGES_MAX
+    }
+
+    /// Changes that were not looked at, because there were so many.
+    pub(super) fn left_out(&self) -> u64 {
+        self.changes.saturating_sub(CHANGES_MAX)
     }
 
     /// What was seen so far has no more to do with what comes.
@@ -100,8 +154,8 @@ impl Looking {
             match self.seen.iter_mut().find(same) {
                 Some(seen) => {
                     seen.last = time;
-                    // As it was at its worst.
-                    if finding.weight > seen.finding.weight {
+                    // As it was at its worst; of what is as bad as before, it has lasted for longer.
+                    if finding.weight >= seen.finding.weight {
                         seen.finding = finding;
                     }
                 }

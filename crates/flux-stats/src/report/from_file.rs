@@ -108,7 +108,8 @@ pub(super) fn model(
             }
         }
     }
-    Ok((gathering.finish(name), looking.finish(clock)))
+    let model = Model { looks_left_out: looking.left_out(), ..gathering.finish(name) };
+    Ok((model, looking.finish(clock)))
 }
 
 /// A first reading. `None`: nobody ever recorded to it.

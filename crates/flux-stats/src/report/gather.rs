@@ -5,7 +5,7 @@ use super::heat::Heat;
 use super::model::{Key, Model, Note, NoteKind, Track, is_charted, module_of, stall, turn};
 use crate::answer::{Answer, Values};
 use crate::recording::Line;
-use stats_core::IdSet;
+use crate::show::Unit;
 use std::collections::{BTreeMap, HashMap};
 
 /// Notes that are kept.
@@ -52,11 +52,12 @@ impl Gathering {
             last: Answer::default(),
             heard: vec![0.0; axis.count],
             answers: 0,
-            covered: vec![None; axis.count],
             tracks: BTreeMap::new(),
             heat: Heat::new(&axis, size),
             notes: Vec::new(),
+            remembered: false,
             notes_left_out: 0,
+            looks_left_out: 0,
             axis,
         };
         Gathering {
@@ -125,14 +126,6 @@ impl Gathering {
                 self.model.heard[slot] += seconds;
             }
         }
-        let known: Option<IdSet> = head.ranks.covered.parse().ok();
-        let missed = |ranks: &str| ranks.parse::<IdSet>().map_or(0, |ranks| ranks.len());
-        let (absent, silent) = (missed(&head.ranks.absent), missed(&head.ranks.silent));
-        let covered = Some((known.map_or(0, |ranks| ranks.len()), absent + silent));
-        self.model.covered[slot] = covered;
-        for (slot, _) in from.iter().flat_map(|from| self.model.axis.parts(*from, time)) {
-            self.model.covered[slot] = covered;
-        }
         self.watch_missing(head);
         for track in self.model.tracks.values_mut() {
             track.alive = false;
@@ -190,7 +183,7 @@ impl Gathering {
         let slots = if is_charted(line.name, line.tags) { self.model.axis.count } else { 0 };
         let axis = self.model.axis;
         let new = !self.model.tracks.contains_key(&key);
-        let fresh = || Track::new(line.values.clone(), slots);
+        let fresh = || Track::new(line.values.clone(), Unit::of(line.name), slots);
         let track = self.model.tracks.entry(key).or_insert_with(fresh);
         if track.values.kind() != line.values.kind() {
             *track = fresh();
@@ -213,10 +206,11 @@ impl Gathering {
                 }
             }
         }
-        if let (Values::Gauge { sum, max, .. }, false) = (&line.values, track.slots.is_empty()) {
+        if let (Values::Gauge { count, sum, max, .. }, false) = (&line.values, track.slots.is_empty()) {
             // It holds since the answer before.
             let since = from.map(|from| axis.slot(from) + 1).filter(|since| *since <= slot).unwrap_or(slot);
             track.slots[since..=slot].fill(*sum);
+            track.each[since..=slot].fill(sum / *count as f64);
             track.most[since..=slot].iter_mut().for_each(|most| *most = most.max(max.value));
         }
         track.values = line.values.clone();

@@ -3,7 +3,7 @@
 use super::axis::Axis;
 use super::heat::Heat;
 use crate::answer::{Answer, Values};
-use crate::show;
+use crate::show::{self, Unit};
 use std::collections::BTreeMap;
 
 /// Everything that the page is made from.
@@ -16,13 +16,15 @@ pub(super) struct Model {
     /// Seconds of each slot in which the instance was heard.
     pub(super) heard: Vec<f64>,
     pub(super) answers: u64,
-    /// Ranks that each slot covers, and those that are missing though their brokers are up.
-    pub(super) covered: Vec<Option<(u64, u64)>>,
     pub(super) tracks: BTreeMap<Key, Track>,
     pub(super) heat: Heat,
     pub(super) notes: Vec<Note>,
+    /// Made from what an instance remembers, which is not all that happened.
+    pub(super) remembered: bool,
     /// Notes beyond the limit.
     pub(super) notes_left_out: u64,
+    /// Moments at which ranks went missing, modules stalled, or came back, that nobody looked at for what is wrong.
+    pub(super) looks_left_out: u64,
 }
 
 /// A series of the instance: name and tags.
@@ -33,6 +35,7 @@ pub(super) type Key = (String, BTreeMap<String, String>);
 pub(super) struct Track {
     /// As it was told last.
     pub(super) values: Values,
+    pub(super) unit: Unit,
     /// What a flow gained while it was heard.
     pub(super) gained: f64,
     /// Samples of a timer, likewise.
@@ -43,18 +46,23 @@ pub(super) struct Track {
     pub(super) slots: Vec<f64>,
     /// Of a state, the greatest of a single rank in the slot.
     pub(super) most: Vec<f64>,
+    /// Of a state, its mean over the ranks that have it: they may be fewer than are covered.
+    pub(super) each: Vec<f64>,
 }
 
 impl Track {
-    pub(super) fn new(values: Values, slots: usize) -> Self {
+    pub(super) fn new(values: Values, unit: Unit, slots: usize) -> Self {
         let flow = matches!(values, Values::Counter { .. } | Values::Timer { .. });
+        let states = vec![f64::NAN; if flow { 0 } else { slots }];
         Track {
             values,
+            unit,
             gained: 0.0,
             samples: 0.0,
             alive: true,
             slots: vec![if flow { 0.0 } else { f64::NAN }; slots],
-            most: if flow { Vec::new() } else { vec![f64::NAN; slots] },
+            most: states.clone(),
+            each: states,
         }
     }
 }
@@ -119,13 +127,6 @@ impl Model {
     pub(super) fn rates(&self, track: &Track) -> Vec<f64> {
         let rate = |(gained, heard): (&f64, &f64)| if *heard > 0.0 { gained / heard } else { f64::NAN };
         track.slots.iter().zip(&self.heard).map(rate).collect()
-    }
-
-    /// What a state was on a rank in the mean: ranks that were missing did not tell.
-    pub(super) fn of_each(&self, track: &Track) -> Vec<f64> {
-        let Values::Gauge { count, .. } = track.values else { return Vec::new() };
-        let told = |covered: &Option<(u64, u64)>| covered.map_or(count, |(ranks, _)| ranks).max(1);
-        track.slots.iter().zip(&self.covered).map(|(sum, covered)| sum / told(covered) as f64).collect()
     }
 
     /// What it gained per second while it was heard.

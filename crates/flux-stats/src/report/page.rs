@@ -53,7 +53,7 @@ pub(super) fn page(model: &Model, findings: &[Finding], clock: &Clock, made: f64
                 }
                 main {
                     section #summary aria-label="Summary" { (tables::summary(model, clock)) }
-                    section #findings { h2 { "Findings" } (found(findings)) }
+                    section #findings { h2 { "Findings" } (found(findings, model.looks_left_out)) }
                     section #modules {
                         h2 { "Modules" }
                         noscript { p.hint { "Charts need scripts; the tables have the same numbers." } }
@@ -108,7 +108,7 @@ fn title(model: &Model) -> String {
     }
 }
 
-fn found(findings: &[Finding]) -> Markup {
+fn found(findings: &[Finding], left_out: u64) -> Markup {
     html! {
         @if findings.is_empty() {
             p.good { "Nothing that " code { "flux stats doctor" } " would complain about." }
@@ -127,6 +127,11 @@ fn found(findings: &[Finding]) -> Markup {
                         p { code { (finding.query) } }
                     }
                 }
+            }
+        }
+        @if left_out > 0 {
+            p.hint {
+                "Ranks went missing, modules stalled, or came back so often that " (left_out) " of these moments were not looked at."
             }
         }
     }

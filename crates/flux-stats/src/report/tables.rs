@@ -5,7 +5,7 @@ use super::clock::Clock;
 use super::heat::Pair;
 use super::model::{Model, NoteKind, Track, module_of};
 use crate::answer::Values;
-use crate::show::{self, Unit};
+use crate::show;
 use maud::{Markup, html};
 use std::collections::BTreeMap;
 
@@ -70,7 +70,9 @@ pub(super) fn summary(model: &Model, clock: &Clock) -> Markup {
             (card("Brokers", size.to_string(), super::place(model).unwrap_or_default()))
             (card("Covered at the end", format!("{covered} of {size}"), missing.join("; ")))
             (card("Heard", show::percent(heard), answers(model)))
-            (card("Gaps, resets", format!("{}, {}", notes(NoteKind::Gap), notes(NoteKind::Reset)), String::new()))
+            @if !model.remembered {
+                (card("Gaps, resets", format!("{}, {}", notes(NoteKind::Gap), notes(NoteKind::Reset)), String::new()))
+            }
             @if let Some((module, share)) = busiest {
                 (card("Busiest module", module, format!("{} of a core, all ranks", show::percent(share))))
             }
@@ -278,8 +280,21 @@ pub(super) fn room(model: &Model) -> Markup {
 
 /// Gaps, resets, missing ranks, modules that came and went or stalled, recorders.
 pub(super) fn events(model: &Model, clock: &Clock) -> Markup {
+    let forgotten = html! {
+        @if model.remembered {
+            p.hint {
+                "Of an instance it is not known which ranks were missing before, whether totals began anew, which modules came \
+                 and went, nor of stalls that were not the longest turn of their module: " code { "flux stats record" } " keeps \
+                 all of that."
+            }
+        }
+    };
     if model.notes.is_empty() {
-        return html! { p.good { "No gaps, no resets, no missing ranks, no stalls." } };
+        return html! {
+            @if model.remembered { p { "Nothing that the instance remembers." } }
+            @else { p.good { "No gaps, no resets, no missing ranks, no stalls." } }
+            (forgotten)
+        };
     }
     let rows = model.notes.iter().map(|note| {
         let length = note.to - note.from;
@@ -289,6 +304,7 @@ pub(super) fn events(model: &Model, clock: &Clock) -> Markup {
     html! {
         (table("What happened", &[("when", false), ("for", true), ("kind", false), ("what", false)], rows))
         @if model.notes_left_out > 0 { p.hint { "And " (model.notes_left_out) " more." } }
+        (forgotten)
     }
 }
 
@@ -303,7 +319,7 @@ pub(super) fn series(model: &Model) -> Markup {
         ("on rank", true),
     ];
     let rows = model.tracks.iter().take(SERIES_MAX).map(|((name, tags), track)| {
-        let unit = Unit::of(name);
+        let unit = track.unit;
         let tags: String = tags.iter().map(|(key, value)| format!(" {key}={value}")).collect();
         let dash = || show::UNKNOWN.to_owned();
         let (total, rate, most, rank) = match &track.values {

@@ -204,6 +204,51 @@ fn what_was_wrong_at_any_time_of_a_recording_is_told_with_when() {
     assert!(from_file::model(&recorded.path, since, &Clock::utc()).unwrap().1.is_empty());
 }
 
+#[test]
+fn what_lasts_for_seconds_only_is_found_in_a_recording_too() {
+    let mut recorded = Recorded::new();
+    for step in 0..40_u32 {
+        let seconds = f64::from(step) * 2.0;
+        let mut all = module("kvs", seconds, 0.1);
+        if (40.0..50.0).contains(&seconds) {
+            all.push(series("modules.kvs.stalled", None, gauge(seconds - 34.0)));
+        }
+        let silent = (10.0..26.0).contains(&seconds);
+        all.push(series("modules.stats-agg.loaded", None, gauge(if silent { 3.0 } else { 4.0 })));
+        let mut answer = answer(seconds, all);
+        if silent {
+            answer.ranks.silent = "3".into();
+        }
+        recorded.writer.answer(answer).unwrap();
+    }
+    let (model, findings) = from_file::model(&recorded.path, None, &Clock::utc()).unwrap();
+    let told: Vec<_> =
+        findings.iter().map(|finding| (finding.name, finding.when.as_deref().unwrap())).collect();
+    assert_eq!(
+        told,
+        [
+            ("ranks-missing", "seen from 2023-11-14 22:13:30 to 2023-11-14 22:13:44"),
+            ("module-stalled", "seen from 2023-11-14 22:14:00 to 2023-11-14 22:14:08"),
+        ]
+    );
+    assert!(findings[0].text.contains("sent nothing for 22.0s"), "{}", findings[0].text);
+    // As it was at its worst, and that is not where it was seen first.
+    assert!(findings[1].text.contains("for 14.0s"), "{}", findings[1].text);
+    assert_eq!(model.looks_left_out, 0);
+}
+
+#[test]
+fn a_recording_in_which_ranks_come_and_go_all_the_time_is_not_looked_at_without_end() {
+    let mut recorded = Recorded::new();
+    for step in 0..120_u32 {
+        let mut answer = answer(f64::from(step) * 2.0, module("kvs", f64::from(step), 0.1));
+        answer.ranks.silent = if step % 2 == 1 { "3".into() } else { String::new() };
+        recorded.writer.answer(answer).unwrap();
+    }
+    assert_eq!(recorded.model(None).looks_left_out, 19);
+    assert!(recorded.page().contains("19 of these moments were not looked at"));
+}
+
 /// Of each element of that name, its attributes and its content.
 fn elements<'p>(page: &'p str, name: &str) -> Vec<(&'p str, &'p str)> {
     let (open, close) = (format!("<{name}"), format!("</{name}>"));
@@ -419,15 +464,35 @@ fn one_answer_is_one_and_what_is_heard_all_the_time_is_all() {
 }
 
 #[test]
-fn room_on_disk_is_not_added_up_over_the_brokers_that_share_it() {
+fn what_an_instance_does_not_remember_is_not_said_not_to_have_happened() {
+    let mut recorded = Recorded::new();
+    recorded.writer.answer(answer(0.0, module("kvs", 1.0, 0.25))).unwrap();
+    let events = |remembered| {
+        let model = Model { notes: Vec::new(), remembered, ..recorded.model(None) };
+        let of =
+            [super::tables::events(&model, &Clock::utc()), super::tables::summary(&model, &Clock::utc())];
+        of.map(|of| of.into_string()).concat()
+    };
+    assert!(events(false).contains("No gaps, no resets") && events(false).contains("Gaps, resets"));
+    assert!(!events(true).contains("No gaps") && !events(true).contains("Gaps, resets"));
+    assert!(events(true).contains("Of an instance it is not known which ranks were missing before"));
+}
+
+#[test]
+fn room_on_disk_is_the_mean_of_the_ranks_that_have_the_folder() {
     let mut recorded = Recorded::new();
     for step in 0..=5 {
-        let extreme = Extreme { value: 1e10, rank: 1, time: None };
-        let free = Values::Gauge { count: 4, sum: 4e10, min: extreme, max: extreme };
-        let room = vec![series("broker.rundir_free_bytes", None, free)];
-        recorded.writer.answer(answer(f64::from(step) * 2.0, room)).unwrap();
+        // Of four ranks all have a rundir, and one is silent for a while; only rank 0 has a statedir.
+        let room = [("rundir", if step == 3 { 3 } else { 4 }), ("statedir", 1)].map(|(name, count)| {
+            let extreme = Extreme { value: 1e10, rank: 1, time: None };
+            let free = Values::Gauge { count, sum: count as f64 * 1e10, min: extreme, max: extreme };
+            series(format!("broker.{name}_free_bytes"), None, free)
+        });
+        recorded.writer.answer(answer(f64::from(step) * 2.0, room.into())).unwrap();
     }
     let model = recorded.model(None);
-    let track = model.track("broker.rundir_free_bytes").unwrap();
-    assert!(model.of_each(track).iter().all(|free| *free == 1e10), "{:?}", model.of_each(track));
+    for name in ["broker.rundir_free_bytes", "broker.statedir_free_bytes"] {
+        let each = &model.track(name).unwrap().each;
+        assert!(each.iter().all(|free| *free == 1e10), "{name}: {each:?}");
+    }
 }

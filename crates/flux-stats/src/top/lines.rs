@@ -143,13 +143,13 @@ impl Line {
                 Values::Set { .. } => number(amount),
                 // How many samples: their unit is that of the quantiles.
                 Values::Timer { .. } => number(amount),
-                _ => Unit::of(&series.name).value(amount),
+                _ => Unit::of_series(series).value(amount),
             },
             (Column::Rate | Column::Max, What::Series(series)) => match &series.values {
-                Values::Gauge { .. } => Unit::of(&series.name).value(amount),
-                Values::Timer { .. } if column == Column::Max => Unit::of(&series.name).value(amount),
+                Values::Gauge { .. } => Unit::of_series(series).value(amount),
+                Values::Timer { .. } if column == Column::Max => Unit::of_series(series).value(amount),
                 Values::Timer { .. } => Unit::Plain.rate(amount),
-                _ => Unit::of(&series.name).rate(amount),
+                _ => Unit::of_series(series).rate(amount),
             },
             (Column::Busiest | Column::Sendq | Column::Recvq, _) => number(amount),
             _ => three(amount),
@@ -270,6 +270,18 @@ mod tests {
         let sorted = arranged(vec![line("a", Some(1.0)), process, line("b", Some(2.0))], "", order);
         assert_eq!(sorted.iter().map(|line| line.name.as_str()).collect::<Vec<_>>(), ["b", "process", "a"]);
         assert_eq!(sorted[1].text(Column::Work), UNKNOWN);
+    }
+
+    #[test]
+    fn samples_of_a_pushed_timer_are_in_the_unit_that_its_answer_tells() {
+        let answer = r#"{"name": "a.fetch", "tags": {}, "type": "timer", "unit": "seconds", "count": 3, "rate": 1.5, "sum": 0.3,
+            "min": 0.09, "max": 0.12, "mean": 0.1, "stddev": 0.01, "p50": 0.1, "p90": 0.11, "p99": 0.12,
+            "relative_error": 0.0078}"#;
+        let series = serde_json::from_str(answer).unwrap();
+        let pushed = Line { what: What::Series(Box::new(series)), ..line("a.fetch", None) };
+        assert_eq!(pushed.text(Column::Max), "120ms");
+        assert_eq!(pushed.text(Column::Rate), "1.50/s");
+        assert_eq!(pushed.text(Column::Value), "3");
     }
 
     fn line(name: &str, work: Option<f64>) -> Line {

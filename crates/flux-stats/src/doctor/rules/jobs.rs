@@ -33,7 +33,7 @@ fn held_back(evidence: &Evidence) -> Option<Finding> {
     let total = course("resources.nodes.total").map_or(0.0, |total| last(&total));
     let idle = course("jobs.run").is_some_and(|run| always(&run, |run| run == 0.0));
     let sentence = if always(&queued, |queued| queued > 0.0) && always(&pending, |pending| pending == 0.0) {
-        format!("{} jobs may run, and no scheduler takes them: is one loaded?", show::number(waiting))
+        format!("{} jobs may run, and no scheduler takes them: perhaps none is loaded", show::number(waiting))
     } else if always(&pending, |pending| pending > 0.0) && idle && total > 0.0 && free >= total {
         format!(
             "{} jobs may run, and the scheduler places none, though all {} nodes are up and free",

@@ -32,6 +32,19 @@ fn lost(evidence: &Evidence) -> f64 {
     (course.points[course.points.len() - 1] - least).max(0.0)
 }
 
+/// For how long no rank has come or gone of those that send, and the time until a rank counts as silent: so long the last
+/// one that fell silent has sent nothing.
+fn silent_for(evidence: &Evidence) -> Option<f64> {
+    /// As stats-agg has it.
+    const PERIODS: f64 = 3.0;
+    let unchanged = evidence.sums("modules.stats-agg.loaded")?.unchanged()?;
+    Some(unchanged + PERIODS * evidence.whole().period)
+}
+
+fn since(seconds: Option<f64>) -> String {
+    seconds.map_or(String::new(), |seconds| format!(" for {}", show::duration(seconds)))
+}
+
 /// `rank 3 (n3) is`, `ranks 3-5 are`.
 fn named(evidence: &Evidence, ranks: &IdSet) -> String {
     match (ranks.len(), ranks.iter().next()) {
@@ -45,16 +58,25 @@ fn missing(evidence: &Evidence) -> Option<Finding> {
     let mut severity = Severity::Warning;
     let silent = set(&evidence.whole().ranks.silent);
     if !silent.is_empty() {
-        said.push(format!("{} silent: the broker is up, and sends nothing", named(evidence, &silent)));
+        let seconds = silent_for(evidence);
+        let sends = seconds.map_or("sends nothing".to_owned(), |seconds| {
+            format!("has sent nothing for {}", show::duration(seconds))
+        });
+        let name = named(evidence, &silent);
+        said.push(format!(
+            "{name} silent: the broker is up, and {sends} (`flux stats peek` on its node shows what it does)"
+        ));
         facts.push(fact("silent", silent.len() as f64, Unit::Count));
+        facts.extend(seconds.map(|seconds| fact("silent for", seconds, Unit::Seconds)));
         ranks.extend(silent.iter());
         severity = Severity::Critical;
     }
     let (offline, lost) = (set(&evidence.whole().ranks.offline), lost(evidence));
     if lost >= 1.0 {
+        let seconds = evidence.sums("overlay.ranks_offline").and_then(|course| course.unchanged());
         // Which of those that are offline were there is known where all are.
         if offline.len() as f64 <= lost && !offline.is_empty() {
-            said.push(format!("{} lost: offline since a short while", named(evidence, &offline)));
+            said.push(format!("{} lost: offline{}", named(evidence, &offline), since(seconds)));
             ranks.extend(offline.iter());
         } else {
             let ranks = if lost < 2.0 { "rank" } else { "ranks" };
@@ -63,6 +85,7 @@ fn missing(evidence: &Evidence) -> Option<Finding> {
             said.push(format!("{} {ranks} went offline{of}", show::number(lost)));
         }
         facts.push(fact("went offline", lost, Unit::Count));
+        facts.extend(seconds.map(|seconds| fact("offline for", seconds, Unit::Seconds)));
         severity = Severity::Critical;
     }
     let torpid = evidence.series("overlay.ranks_torpid").and_then(|series| series.sum()).unwrap_or(0.0);

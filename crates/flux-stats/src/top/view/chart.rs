@@ -20,7 +20,7 @@ pub(crate) fn draw(model: &Model, line: &Line, look: Look, area: Rect, buffer: &
     let points: Vec<(f64, f64)> = past.map_or_else(Vec::new, |past| {
         past.recent(now, CHART_S).map(|(time, rate)| (time - now, rate)).collect()
     });
-    let what = match (&series.values, Unit::of(&series.name)) {
+    let what = match (&series.values, Unit::of_series(series)) {
         (Values::Counter { .. }, Unit::Seconds) => "share of the time",
         (Values::Counter { .. }, _) => "per second",
         (Values::Timer { .. }, _) => "samples per second",
@@ -31,7 +31,7 @@ pub(crate) fn draw(model: &Model, line: &Line, look: Look, area: Rect, buffer: &
         (None, Values::Counter { .. } | Values::Gauge { .. }) => ", the sum over ranks",
         _ => "",
     };
-    let value = |value: f64| match (&series.values, Unit::of(&series.name)) {
+    let value = |value: f64| match (&series.values, Unit::of_series(series)) {
         (Values::Counter { .. }, Unit::Seconds) => format!("{}%", number(round(value * 100.0))),
         (Values::Timer { .. } | Values::Set { .. }, _) => number(value),
         (_, unit) => unit.value(value),
