@@ -91,7 +91,7 @@ fn one_picture_is_plain_text_and_its_status_says_whether_ranks_are_missing(backe
     instance.remove(0..3, "stats-agg").unwrap();
     let (out, errors, status) = top(&instance, &[], &["--once"]);
     assert_eq!((out.as_str(), status.as_str()), ("", "1"));
-    assert!(errors.contains("stats-agg is not loaded on rank 0: run `flux stats load`"), "{errors}");
+    assert!(errors.contains("stats-agg is not loaded on rank 0, which answers for all ranks: run `flux stats load`"), "{errors}");
     end(instance);
 }
 
