@@ -208,7 +208,7 @@ impl Node {
             unloading: false,
             events: Events::default(),
             history: HISTORY,
-            standings: Standings::default(),
+            standings: Standings::new(config.rank == 0),
             pressure: Pressure::default(),
             config,
         };

@@ -4,6 +4,7 @@ use crate::batch::{Detached, Message, Receipt, Regular, SERIES_MAX, Status};
 use crate::flows::Sealed;
 use crate::idset::IdSet;
 use crate::marks::{BatchId, Ids, Latest, Mark};
+use crate::node::standings::Standings;
 use crate::node::{CONTAINS_MAX, MergeRefused, Node};
 use crate::schedule::Now;
 use crate::series::{Key, Kind, SeriesId};
@@ -31,6 +32,26 @@ pub(super) struct Link {
     pub(super) suspended: bool,
     heard_ns: u64,
     expiry_ns: u64,
+}
+
+impl Link {
+    /// The sender's states of a gauge are others now, or none.
+    fn put_states(
+        &mut self,
+        id: SeriesId,
+        after: Option<States>,
+        held: &mut usize,
+        standings: &mut Standings,
+    ) {
+        let before = match after {
+            Some(states) => self.states.insert(id, states),
+            None => self.states.remove(&id),
+        };
+        *held = *held + usize::from(after.is_some()) - usize::from(before.is_some());
+        if !self.suspended {
+            standings.change(id, before.as_ref(), after.as_ref());
+        }
+    }
 }
 
 impl Node {
@@ -162,12 +183,7 @@ impl Node {
         let Some(link) = self.links.get_mut(&batch.rank) else { return };
         for &number in &batch.withdrawn {
             if let Some(id) = link.ids.get_mut(number as usize).and_then(Option::take) {
-                if let Some(states) = link.states.remove(&id) {
-                    self.states_held -= 1;
-                    if !link.suspended {
-                        self.standings.change(id, Some(&states), None);
-                    }
-                }
+                link.put_states(id, None, &mut self.states_held, &mut self.standings);
                 self.catalog.release(id);
             }
         }
@@ -226,25 +242,11 @@ impl Node {
                 self.events.overflow += 1;
                 continue;
             };
-            let before = match change {
-                Some(states) if self.states_held < STATES_MAX || link.states.contains_key(&id) => {
-                    let before = link.states.insert(id, *states);
-                    self.states_held += usize::from(before.is_none());
-                    before
-                }
-                Some(_) => {
-                    self.events.states_overflow += 1;
-                    continue;
-                }
-                None => {
-                    let before = link.states.remove(&id);
-                    self.states_held -= usize::from(before.is_some());
-                    before
-                }
-            };
-            if !link.suspended && (before.is_some() || change.is_some()) {
-                self.standings.change(id, before.as_ref(), change.as_ref());
+            if change.is_some() && self.states_held >= STATES_MAX && !link.states.contains_key(&id) {
+                self.events.states_overflow += 1;
+                continue;
             }
+            link.put_states(id, *change, &mut self.states_held, &mut self.standings);
         }
     }
 

@@ -9,7 +9,7 @@ use crate::amount::Amount;
 use crate::node::Node;
 use crate::node::children::Link;
 use crate::schedule::Now;
-use crate::series::SeriesId;
+use crate::series::{Kind, SeriesId};
 use crate::store::make_room;
 use crate::trail::{Level, Levels};
 use crate::value::States;
@@ -75,8 +75,8 @@ struct Standing {
 }
 
 impl Standing {
-    /// One sender's states were, and are. Whether from now on the maximum is to be sought.
-    fn change(&mut self, before: Option<&States>, after: Option<&States>) -> bool {
+    /// One sender's states were, and are.
+    fn change(&mut self, before: Option<&States>, after: Option<&States>) {
         if let Some(before) = before {
             self.senders -= 1;
             self.sum.take(before.sum);
@@ -93,29 +93,33 @@ impl Standing {
         if is_first || after.is_some_and(|after| after >= self.max) {
             self.max = after.unwrap_or_default();
             self.maximum = Maximum::Exact;
-            return false;
+            return;
         }
         match self.maximum {
-            Maximum::Exact if before == Some(self.max) => {
-                self.maximum = Maximum::Bound;
-                true
-            }
-            Maximum::Sought if before > after => {
-                self.maximum = Maximum::SoughtInVain;
-                false
-            }
-            _ => false,
+            Maximum::Exact if before == Some(self.max) => self.maximum = Maximum::Bound,
+            Maximum::Sought if before > after => self.maximum = Maximum::SoughtInVain,
+            _ => {}
         }
+    }
+
+    /// Its maximum is sought no longer: what was found of it.
+    fn settle(&mut self) -> Option<Amount> {
+        let found = self.found.take();
+        match (self.maximum, found) {
+            (Maximum::Sought, Some(max)) => (self.max, self.maximum) = (max, Maximum::Exact),
+            (Maximum::Sought | Maximum::SoughtInVain, _) => self.maximum = Maximum::Bound,
+            _ => {}
+        }
+        found
     }
 }
 
-/// What the states of the children amount to.
-#[derive(Debug, Default)]
+/// What the states of the children amount to: at the root, which alone keeps a history of them.
+#[derive(Debug)]
 pub(super) struct Standings {
+    is_kept: bool,
     /// Of each gauge, by its position.
     gauges: Vec<Standing>,
-    /// Those whose maximum is to be sought, and perhaps some for which it is known again.
-    bounds: Vec<SeriesId>,
     sweep: Option<Sweep>,
 }
 
@@ -132,17 +136,22 @@ struct Sweep {
 }
 
 impl Standings {
+    pub(super) fn new(is_kept: bool) -> Self {
+        Standings { is_kept, gauges: Vec::new(), sweep: None }
+    }
+
     /// A sender's states of a gauge were, and are.
     pub(super) fn change(&mut self, id: SeriesId, before: Option<&States>, after: Option<&States>) {
         let position = id.position();
+        if !self.is_kept || (before.is_none() && after.is_none()) {
+            return;
+        }
         if position >= self.gauges.len() {
             let more = position + 1 - self.gauges.len();
             make_room(&mut self.gauges, more);
             self.gauges.resize_with(position + 1, Standing::default);
         }
-        if self.gauges[position].change(before, after) {
-            self.bounds.push(id);
-        }
+        self.gauges[position].change(before, after);
     }
 
     /// All of a sender's states count from now on, or no longer.
@@ -155,15 +164,14 @@ impl Standings {
 
     /// A slot has ended: what there is in it is told when its maxima are known.
     fn begin(&mut self, slot: usize) {
-        let mut levels = Levels::default();
-        for (position, gauge) in self.gauges.iter().enumerate().filter(|(_, gauge)| gauge.senders > 0) {
-            levels.set(position, Level { sum: gauge.sum.amount(), max: gauge.max });
-        }
-        let mut of = std::mem::take(&mut self.bounds);
-        of.retain(|id| self.gauges[id.position()].maximum == Maximum::Bound);
-        for id in &of {
-            let gauge = &mut self.gauges[id.position()];
-            (gauge.maximum, gauge.found) = (Maximum::Sought, None);
+        let (mut levels, mut of) = (Levels::default(), Vec::new());
+        for (position, gauge) in (0_u32..).zip(&mut self.gauges).filter(|(_, gauge)| gauge.senders > 0) {
+            let id = SeriesId::new(Kind::Gauge, position);
+            levels.set(id.position(), Level { sum: gauge.sum.amount(), max: gauge.max });
+            if gauge.maximum == Maximum::Bound {
+                (gauge.maximum, gauge.found) = (Maximum::Sought, None);
+                of.push(id);
+            }
         }
         self.sweep = Some(Sweep { slot, levels, of, next: 0 });
     }
@@ -171,11 +179,8 @@ impl Standings {
     /// Nobody wants to know any more what there was in the slot.
     pub(super) fn leave_off(&mut self) {
         for id in self.sweep.take().into_iter().flat_map(|sweep| sweep.of) {
-            let gauge = &mut self.gauges[id.position()];
-            if matches!(gauge.maximum, Maximum::Sought | Maximum::SoughtInVain) {
-                gauge.maximum = Maximum::Bound;
-                self.bounds.push(id);
-            }
+            self.gauges[id.position()].found = None;
+            self.gauges[id.position()].settle();
         }
     }
 
@@ -207,17 +212,8 @@ impl Standings {
         }
         let Sweep { slot, mut levels, of, .. } = self.sweep.take()?;
         for id in of {
-            let gauge = &mut self.gauges[id.position()];
-            let found = gauge.found.take();
+            let found = self.gauges[id.position()].settle();
             found.into_iter().for_each(|max| levels.set_max(id.position(), max));
-            match (gauge.maximum, found) {
-                (Maximum::Exact | Maximum::Bound, _) => {}
-                (Maximum::Sought, Some(max)) => (gauge.max, gauge.maximum) = (max, Maximum::Exact),
-                _ => {
-                    gauge.maximum = Maximum::Bound;
-                    self.bounds.push(id);
-                }
-            }
         }
         Some((slot, levels))
     }
@@ -259,10 +255,9 @@ impl Node {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::amount::Amount;
     use crate::node::NodeConfig;
     use crate::query::Query;
-    use crate::series::{Key, Kind, Unit};
+    use crate::series::{Key, Unit};
     use proptest::prelude::*;
     use serde_json::{Value, json};
     use std::time::Duration;
@@ -345,6 +340,17 @@ mod tests {
         assert_eq!(since["max"].as_array().unwrap()[..4], json!(maxima).as_array().unwrap()[..]);
     }
 
+    #[test]
+    fn below_the_root_nothing_is_kept() {
+        let now = Now { mono_ns: 0, wall_ns: 1_700_000_000_000_000_000 };
+        let (mut middle, mut leaf) = (node(1, now), node(2, now));
+        let id = leaf.declare(Key::new("g", &[], Kind::Gauge, Unit::None).unwrap()).unwrap();
+        leaf.set(id, Some(Amount::whole(1)));
+        leaf.tick(Now { mono_ns: leaf.next_deadline_ns(), ..now });
+        send(&mut leaf, &mut middle, now);
+        assert_eq!((middle.states().len(), middle.standings.gauges.len()), (1, 0));
+    }
+
     /// What may happen to the states of a few senders.
     #[derive(Debug, Clone)]
     enum Op {
@@ -390,7 +396,7 @@ mod tests {
         /// with nothing in between.
         #[test]
         fn what_is_kept_is_what_there_is(ops in prop::collection::vec(op(), 0..120)) {
-            let (mut standings, mut links) = (Standings::default(), BTreeMap::<u32, Link>::new());
+            let (mut standings, mut links) = (Standings::new(true), BTreeMap::<u32, Link>::new());
             let id = |gauge| SeriesId::new(Kind::Gauge, gauge);
             for op in ops {
                 match op {
@@ -444,7 +450,7 @@ mod tests {
             standings.go_on(&links, usize::MAX);
             standings.begin(5);
             let (slot, levels) = standings.go_on(&links, usize::MAX).unwrap();
-            prop_assert!(slot == 5 && standings.bounds.is_empty());
+            prop_assert!(slot == 5 && standings.gauges.iter().all(|gauge| gauge.maximum == Maximum::Exact));
             for gauge in 0..3 {
                 prop_assert_eq!(levels.get(gauge), level_of(&links, id(gauge as u32)));
             }
