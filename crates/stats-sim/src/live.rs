@@ -45,7 +45,7 @@ pub(crate) fn run(arguments: &Arguments, live: &Live) -> Result<bool> {
     taken(&ranks)?;
     settle(&mut ranks, arguments.period)?;
     let (begin, sent) = (cost("with the synthetic ranks")?, ranks.begin_measuring());
-    ranks.play(Duration::from_secs(live.seconds))?;
+    ranks.play(whole_periods(Duration::from_secs(live.seconds), ranks.period()))?;
     let (end, sent) = (cost("with the synthetic ranks")?, ranks.sent().since(&sent));
     let spent = end.since(&begin);
     println!(
@@ -77,6 +77,11 @@ pub(crate) fn run(arguments: &Arguments, live: &Live) -> Result<bool> {
     taken(&ranks)?;
     println!("pushed {pushed}, arrived {arrived}: {}", if pushed == arrived { "equal" } else { "NOT EQUAL" });
     Ok(pushed == arrived)
+}
+
+/// At least so long, and as often as needed: in a part of a period more may be sent than in another.
+fn whole_periods(least: Duration, period: Duration) -> Duration {
+    period.mul_f64((least.as_secs_f64() / period.as_secs_f64()).ceil())
 }
 
 fn taken(ranks: &Ranks<'_>) -> Result<()> {
