@@ -315,7 +315,7 @@ fn csv(answer: &Answer, hosts: &Hosts, places: &[usize], heading: bool) -> Resul
 
 /// An error for the patterns that fit none of the answer's series, with what may have been meant. Where ranks that were
 /// asked have not answered, they might have one: that is said, and is no error.
-fn fits(instance: &impl Ask, question: &Question, answer: &Answer) -> Result<(), Failure> {
+pub(crate) fn fits(instance: &impl Ask, question: &Question, answer: &Answer) -> Result<(), Failure> {
     let unfit: Vec<&String> = question.patterns.iter().filter(|pattern| !fits_any(pattern, answer)).collect();
     if unfit.is_empty() {
         return Ok(());

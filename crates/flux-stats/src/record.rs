@@ -3,6 +3,7 @@
 use crate::answer::Answer;
 use crate::instance::{self, By, Instance, Question, Reach};
 use crate::outcome::{Ended, Failure, Outcome, complain};
+use crate::query;
 use crate::recording::{self, Mark, Session, Writer};
 use crate::show;
 use clap::Args;
@@ -158,6 +159,9 @@ impl<'o> Recorder<'o> {
             match source.next() {
                 Ok(None) => self.progress(),
                 Ok(Some(answer)) => {
+                    if self.answers == 0 {
+                        self.say_what_fits_nothing(instance, &answer);
+                    }
                     self.record(answer)?;
                     if let Err(error) = self.ask_ranks(instance)? {
                         return Ok(Err(error));
@@ -166,6 +170,14 @@ impl<'o> Recorder<'o> {
                 }
                 Err(error) => return Ok(Err(error)),
             }
+        }
+    }
+
+    /// A series may come about later: that none fits yet is no error.
+    fn say_what_fits_nothing(&self, instance: &Instance, answer: &Answer) {
+        let question = Question::new(&self.options.patterns);
+        if let Err(Failure::Failed(why)) = query::fits(instance, &question, answer) {
+            self.say(&format!("{why} (recorded as soon as there is one)"));
         }
     }
 

@@ -7,7 +7,7 @@
 //! ```text
 //! offset  size
 //!      0    14  89 66 6C 75 78 73 74 61 74 73 0D 0A 1A 0A  ("\x89fluxstats\r\n\x1a\n": a transfer as text breaks it)
-//!     14     2  the format's version: 1
+//!     14     2  the format's version: 2
 //! ```
 //!
 //! and goes on with frames, each written by one call, each whole or not there:
@@ -65,8 +65,8 @@ pub(crate) enum Error {
     Io { path: PathBuf, source: std::io::Error },
     #[error("{path} is no recording of flux stats: it begins with {begin:?}")]
     Foreign { path: PathBuf, begin: String },
-    #[error("{path} was recorded by a newer flux-stats: format {found}; this one knows 1")]
-    Newer { path: PathBuf, found: u16 },
+    #[error("{path} was recorded by another flux-stats: format {found}; this one knows {}", frame::VERSION)]
+    Version { path: PathBuf, found: u16 },
     #[error("{path}: somebody else is recording to it")]
     Busy { path: PathBuf },
     #[error("{path}: expected a file")]

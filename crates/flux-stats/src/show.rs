@@ -106,12 +106,16 @@ impl Unit {
     }
 
     /// What an answer says of a series goes before the end of its name.
-    pub(crate) fn of_series(series: &Series) -> Unit {
-        match series.unit.as_deref() {
+    pub(crate) fn told(unit: Option<&str>, name: &str) -> Unit {
+        match unit {
             Some("seconds") => Unit::Seconds,
             Some("bytes") => Unit::Bytes,
-            _ => Unit::of(&series.name),
+            _ => Unit::of(name),
         }
+    }
+
+    pub(crate) fn of_series(series: &Series) -> Unit {
+        Unit::told(series.unit.as_deref(), &series.name)
     }
 
     /// That many of it.

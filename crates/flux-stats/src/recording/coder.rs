@@ -15,6 +15,7 @@ struct Key {
     name: String,
     tags: BTreeMap<String, String>,
     kind: Kind,
+    unit: Option<String>,
 }
 
 #[derive(Debug)]
@@ -67,12 +68,12 @@ impl Encoder {
     fn rows(&mut self, series: Vec<Series>, delta: &mut Delta, mine: impl Fn(Option<u32>) -> bool) {
         self.answers += 1;
         let mut changes = Vec::new();
-        for Series { name, tags, rank, values, .. } in series {
+        for Series { name, tags, rank, unit, values, .. } in series {
             if !mine(rank) {
                 continue;
             }
             let after = numbers(&values);
-            let row = self.row(Key { rank, name, tags, kind: kind(&values) }, delta);
+            let row = self.row(Key { rank, name, tags, kind: kind(&values), unit }, delta);
             let Some(slot) = self.slots.get_mut(row as usize).and_then(Option::as_mut) else { continue };
             slot.seen = self.answers;
             let (mut which, mut steps) = (0, Vec::new());
@@ -124,7 +125,8 @@ impl Encoder {
             }
         };
         let tags = key.tags.iter().map(|(key, value)| (key.clone(), value.clone())).collect();
-        delta.begun.push(Head { name, rank: key.rank, tags, kind: key.kind.clone() });
+        let (kind, unit) = (key.kind.clone(), key.unit.clone());
+        delta.begun.push(Head { name, rank: key.rank, tags, kind, unit });
         let row = self.slots.len() as u32;
         self.slots.push(Some(Slot { rank: key.rank, numbers: NONE, seen: 0 }));
         self.keys.insert(key, row);
@@ -159,6 +161,8 @@ pub(crate) struct Line<'r> {
     pub(crate) name: &'r str,
     pub(crate) tags: &'r BTreeMap<String, String>,
     pub(crate) rank: Option<u32>,
+    /// What it counts, where its name does not end like that.
+    pub(crate) unit: Option<&'r str>,
     pub(crate) values: Values,
 }
 
@@ -258,6 +262,7 @@ impl Decoder {
             name: self.names.get(row.head.name as usize).map_or("", String::as_str),
             tags: &row.tags,
             rank: row.head.rank,
+            unit: row.head.unit.as_deref(),
             values: values(&row.head.kind, &row.numbers),
         })
     }

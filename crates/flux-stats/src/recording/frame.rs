@@ -6,7 +6,7 @@ use std::io::{self, Read};
 
 /// How a file begins.
 pub(super) const SIGNATURE: [u8; 14] = *b"\x89fluxstats\r\n\x1a\n";
-pub(super) const VERSION: u16 = 1;
+pub(super) const VERSION: u16 = 2;
 /// Signature and version.
 pub(super) const HEADER: usize = 16;
 

@@ -71,13 +71,13 @@ impl Moment<'_> {
 }
 
 impl From<Line<'_>> for Series {
-    fn from(Line { name, tags, rank, values }: Line<'_>) -> Self {
+    fn from(Line { name, tags, rank, unit, values }: Line<'_>) -> Self {
         Series {
             name: name.to_owned(),
             tags: tags.clone(),
             rank,
             ranks: None,
-            unit: None,
+            unit: unit.map(str::to_owned),
             values,
             since: None,
         }
@@ -92,10 +92,11 @@ pub(crate) struct Reader<R> {
 
 impl Reader<BufReader<File>> {
     pub(crate) fn open(path: &Path) -> Result<Self, Error> {
-        let file = File::open(path).map_err(io(path))?;
-        if file.metadata().map_err(io(path))?.is_dir() {
+        // Looked at before it is opened: the opening of a FIFO waits for a writer.
+        if !std::fs::metadata(path).map_err(io(path))?.is_file() {
             return Err(Error::NoFile { path: path.to_owned() });
         }
+        let file = File::open(path).map_err(io(path))?;
         Reader::new(BufReader::new(file), path)
     }
 }
@@ -175,7 +176,7 @@ pub(super) fn header(begin: &[u8], path: &Path) -> Result<(), Error> {
     }
     let path = path.to_owned();
     match begin.strip_prefix(&frame::SIGNATURE) {
-        Some(&[low, high]) => Err(Error::Newer { path, found: u16::from_le_bytes([low, high]) }),
+        Some(&[low, high]) => Err(Error::Version { path, found: u16::from_le_bytes([low, high]) }),
         _ => Err(Error::Foreign { path, begin: String::from_utf8_lossy(begin).into_owned() }),
     }
 }

@@ -87,6 +87,8 @@ pub(super) struct Head {
     pub(super) rank: Option<u32>,
     pub(super) tags: Vec<(String, String)>,
     pub(super) kind: Kind,
+    /// What it counts, where its name does not end like that.
+    pub(super) unit: Option<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]

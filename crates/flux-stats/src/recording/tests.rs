@@ -121,14 +121,15 @@ fn values() -> impl Strategy<Value = Values> {
 /// An answer of the instance, or of the ranks 0 to 2, of a handful of series.
 fn answer() -> impl Strategy<Value = (Answer, Option<IdSet>)> {
     let names = "[ab]\\.[cdé<]";
-    let series = (names, btree_map("[xy]", "[12]", 0..2), proptest::option::of(0_u32..3), values());
+    let unit = proptest::option::of("seconds|bytes");
+    let series = (names, btree_map("[xy]", "[12]", 0..2), proptest::option::of(0_u32..3), unit, values());
     (any::<bool>(), vec(series, 0..8), number(), 0_u32..3, "[0-3]?").prop_map(
         |(by_rank, series, time, size, silent)| {
             let mut series: Vec<Series> = series
                 .into_iter()
-                .map(|(name, tags, rank, values)| {
+                .map(|(name, tags, rank, unit, values)| {
                     let rank = by_rank.then_some(rank.unwrap_or(0));
-                    Series { name, tags, rank, ranks: None, unit: None, values, since: None }
+                    Series { name, tags, rank, ranks: None, unit, values, since: None }
                 })
                 .collect();
             series.sort_by(|a, b| key(a).cmp(&key(b)));
@@ -307,10 +308,12 @@ fn a_file_that_is_no_recording_is_left_alone() {
         assert_eq!(fs::read(&path).unwrap(), content);
         assert!(matches!(read(content), Err(Error::Foreign { .. })));
     }
-    let newer = [&header()[..14], &[2, 0]].concat();
-    fs::write(&path, &newer).unwrap();
-    assert!(matches!(Writer::open(&path), Err(Error::Newer { found: 2, .. })));
-    assert_eq!(fs::read(&path).unwrap(), newer);
+    for version in [1, 3] {
+        let other = [&header()[..14], &[version, 0]].concat();
+        fs::write(&path, &other).unwrap();
+        assert!(matches!(Writer::open(&path), Err(Error::Version { found, .. }) if found == u16::from(version)));
+        assert_eq!(fs::read(&path).unwrap(), other);
+    }
     assert!(matches!(Writer::open(path.parent().unwrap()), Err(Error::NoFile { .. })));
 }
 

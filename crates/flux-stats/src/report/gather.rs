@@ -183,7 +183,7 @@ impl Gathering {
         let slots = if is_charted(line.name, line.tags) { self.model.axis.count } else { 0 };
         let axis = self.model.axis;
         let new = !self.model.tracks.contains_key(&key);
-        let fresh = || Track::new(line.values.clone(), Unit::of(line.name), slots);
+        let fresh = || Track::new(line.values.clone(), Unit::told(line.unit, line.name), slots);
         let track = self.model.tracks.entry(key).or_insert_with(fresh);
         if track.values.kind() != line.values.kind() {
             *track = fresh();
