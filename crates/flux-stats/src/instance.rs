@@ -4,12 +4,16 @@ use crate::answer::Answer;
 use clap::Args;
 use flux::{Client, Node, Payload, Reply, Stream};
 use serde::Serialize;
-use std::process::Command;
+use std::io;
+use std::process::{Command, Output, Stdio};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::Duration;
+use wait_timeout::ChildExt;
 
 /// How long rank 0 may take to answer: three seconds of it are for ranks that it asks itself.
 const TIMEOUT: Duration = Duration::from_secs(10);
+/// A resolver may have to ask a batch system, too.
+const RESOLVED_WITHIN: Duration = Duration::from_secs(30);
 /// What it is asked.
 const QUERY: &str = "stats-agg.query";
 /// URIs of libflux's own.
@@ -133,9 +137,9 @@ fn resolve(target: &str) -> Result<String, Error> {
         return Ok(target.to_owned());
     }
     let unresolved = |reason: String| Error::Unresolved { target: target.to_owned(), reason };
-    let output = Command::new("flux")
-        .args(["uri", "--", target])
-        .output()
+    let mut resolver = Command::new("flux");
+    resolver.args(["uri", "--", target]);
+    let output = output_within(resolver, RESOLVED_WITHIN)
         .map_err(|error| unresolved(format!("running `flux uri`: {error}")))?;
     let last_line =
         |text: &[u8]| String::from_utf8_lossy(text).trim().lines().last().unwrap_or("").to_owned();
@@ -146,6 +150,19 @@ fn resolve(target: &str) -> Result<String, Error> {
     } else {
         Err(unresolved(last_line(&output.stderr)))
     }
+}
+
+/// What a command writes, which is ended where that takes too long: `flux uri` may ask a broker that is stopped.
+fn output_within(mut command: Command, limit: Duration) -> io::Result<Output> {
+    let piped = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = piped.spawn()?;
+    if child.wait_timeout(limit)?.is_none() {
+        child.kill()?;
+        child.wait()?;
+        let text = format!("it has not ended within {} s", limit.as_secs_f64());
+        return Err(io::Error::new(io::ErrorKind::TimedOut, text));
+    }
+    child.wait_with_output()
 }
 
 /// The same without ssh, where that would lead to the host that this is.
@@ -337,6 +354,17 @@ impl Watch<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_resolver_that_does_not_end_is_ended() {
+        let mut sleeper = Command::new("sleep");
+        sleeper.arg("1000");
+        let error = output_within(sleeper, Duration::from_millis(50)).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut, "{error}");
+        let mut speaker = Command::new("echo");
+        speaker.arg("local:///x");
+        assert_eq!(output_within(speaker, RESOLVED_WITHIN).unwrap().stdout, b"local:///x\n");
+    }
 
     #[test]
     fn a_job_on_this_host_is_reached_without_ssh() {

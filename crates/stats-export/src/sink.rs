@@ -129,7 +129,10 @@ fn read_secret(path: &std::path::Path) -> Result<String, String> {
         return Err(failed("expected a regular file"));
     }
     if about.mode() & 0o007 != 0 {
-        return Err(failed(&format!("others may access it (mode {:o}): expected 600", about.mode() & 0o777)));
+        return Err(failed(&format!(
+            "others may access it (mode {:o}): expected 600, or 640 for a group",
+            about.mode() & 0o777
+        )));
     }
     let mut text = String::new();
     file.take(SECRET_MAX).read_to_string(&mut text).map_err(|error| failed(&error.to_string()))?;
@@ -179,7 +182,10 @@ mod tests {
             read_secret(&path).map_err(|error| error.split(": ").skip(1).collect::<Vec<_>>().join(": "))
         };
         assert_eq!(of("abc\n", 0o600), Ok("abc".into()));
-        assert_eq!(of("abc", 0o644), Err("others may access it (mode 644): expected 600".into()));
+        assert_eq!(
+            of("abc", 0o644),
+            Err("others may access it (mode 644): expected 600, or 640 for a group".into())
+        );
         assert_eq!(of("", 0o600), Err("expected a token, or USER:PASSWORD, on one line".into()));
         assert_eq!(of("a b", 0o640), Err("expected a token, or USER:PASSWORD, on one line".into()));
         assert!(read_secret(folder.path()).unwrap_err().ends_with("expected a regular file"));

@@ -2,7 +2,7 @@
 
 use crate::agg::StatsAgg;
 use crate::upstream::OVERLAP;
-use flux::{Answer, Error, Event, Method, Request, Role, Scope};
+use flux::{Answer, Error, Event, Level, Method, Request, Role, Scope};
 use stats_core::{GUEST_BYTES_MAX, GUEST_PUSHES_MAX, MergeRefused, Pusher};
 use std::time::Duration;
 
@@ -114,9 +114,15 @@ impl StatsAgg {
 
     /// A changed configuration of the instance: taken whole or refused whole.
     fn config_reload(&mut self, scope: &Scope<Self>, request: &Request<'_>) -> Result<Answer, Error> {
-        let config = self.configured_by(&request.json()?)?;
-        self.apply(scope, config)?;
-        Ok(Answer::Empty)
+        let applied = request.json().and_then(|instance| self.apply(scope, self.configured_by(&instance)?));
+        match applied {
+            Ok(()) => Ok(Answer::Empty),
+            Err(error) => {
+                // `flux config reload` shows the beginning of what all modules say, and no more.
+                scope.log(Level::Err, &format!("config-reload: {error}: nothing was changed"));
+                Err(error)
+            }
+        }
     }
 }
 

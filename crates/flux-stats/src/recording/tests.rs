@@ -311,7 +311,9 @@ fn a_file_that_is_no_recording_is_left_alone() {
     for version in [1, 3] {
         let other = [&header()[..14], &[version, 0]].concat();
         fs::write(&path, &other).unwrap();
-        assert!(matches!(Writer::open(&path), Err(Error::Version { found, .. }) if found == u16::from(version)));
+        assert!(
+            matches!(Writer::open(&path), Err(Error::Version { found, .. }) if found == u16::from(version))
+        );
         assert_eq!(fs::read(&path).unwrap(), other);
     }
     assert!(matches!(Writer::open(path.parent().unwrap()), Err(Error::NoFile { .. })));
