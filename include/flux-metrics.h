@@ -19,7 +19,7 @@
  * NAMES are dotted words of A-Z a-z 0-9 _ -, at most 200 bytes. Those that begin
  * with modules. broker. stats-agg. jobs. resources. overlay. guests. are the
  * service's own. Tags may follow: "name;key=value;key=value", at most 16, each key and
- * value 1 to 200 bytes without control characters or semicolons. One name may
+ * value 1 to 200 bytes without unseen characters or semicolons. One name may
  * stand for series of several types; they are different series.
  *
  * TIME is in seconds, everywhere.

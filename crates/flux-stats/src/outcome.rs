@@ -1,5 +1,6 @@
 //! How the command ends, and what it prints.
 
+use stats_core::is_unseen;
 use std::error::Error;
 use std::io::{ErrorKind, Write};
 
@@ -70,8 +71,11 @@ pub(crate) fn print(text: &str) -> Result<(), Failure> {
     }
 }
 
-/// A line on standard error, which may be closed or full: nobody is left to be told.
+/// A line on standard error, which may be closed or full: nobody is left to be told. What it quotes may be anything, and
+/// does nothing to a terminal.
 pub(crate) fn say(line: &str) {
+    let shown = |c: char| if c != '\n' && is_unseen(c) { char::REPLACEMENT_CHARACTER } else { c };
+    let line: String = line.chars().map(shown).collect();
     let _ = writeln!(std::io::stderr(), "{line}");
 }
 

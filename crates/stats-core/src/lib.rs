@@ -76,7 +76,7 @@ pub use recent::{Course, Recent};
 pub use schedule::Now;
 pub use series::{
     ENDED, GUEST_SERIES, GUESTS, JOB_TAG, Key, Kind, NAME_MAX, RESERVED, Refused, SeriesId, TAG_MAX,
-    TAGS_MAX, Unit, is_reserved,
+    TAGS_MAX, Unit, is_reserved, is_unseen,
 };
 pub use sketch::{BUCKETS, RELATIVE_ERROR, Sketch, bucket};
 pub use steps::{Steps, framed};

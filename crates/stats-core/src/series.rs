@@ -93,6 +93,13 @@ impl Unit {
     }
 }
 
+/// Whether a character is not seen, and changes how others are: controls, marks of direction, and what has no width. Names,
+/// tags and lines are shown on terminals and pages, where such a one would make them look like something else.
+pub fn is_unseen(c: char) -> bool {
+    c.is_control()
+        || matches!(c, '\u{ad}' | '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
+}
+
 /// The identity of a series: equal keys merge.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Key {
@@ -110,7 +117,7 @@ pub enum Refused {
     Name(String),
     /// A tag is malformed, or there are too many.
     #[error(
-        "bad tags: expected at most {TAGS_MAX}, each key and value 1 to {TAG_MAX} bytes without control characters"
+        "bad tags: expected at most {TAGS_MAX}, each key and value 1 to {TAG_MAX} bytes without control or other unseen characters"
     )]
     Tags,
     /// The catalog is full.
@@ -130,7 +137,7 @@ impl Key {
         if !valid_name(name) {
             return Err(Refused::Name(name.chars().take(NAME_MAX).collect()));
         }
-        let valid_tag = |t: &str| !t.is_empty() && t.len() <= TAG_MAX && !t.chars().any(char::is_control);
+        let valid_tag = |t: &str| !t.is_empty() && t.len() <= TAG_MAX && !t.chars().any(is_unseen);
         if tags.len() > TAGS_MAX || !tags.iter().all(|(k, v)| valid_tag(k) && valid_tag(v)) {
             return Err(Refused::Tags);
         }
@@ -315,6 +322,10 @@ mod tests {
         let with = |tags: &[(&str, &str)]| Key::new("a", tags, Kind::Counter, Unit::None);
         assert_eq!(with(&[("b", "1"), ("a", "2")]), with(&[("a", "2"), ("b", "1")]));
         assert_eq!(with(&[("a", "")]), Err(Refused::Tags));
+        for unseen in ['\n', '\u{1b}', '\u{9b}', '\u{202e}', '\u{2066}', '\u{200f}', '\u{feff}'] {
+            assert_eq!(with(&[("a", &format!("x{unseen}y"))]), Err(Refused::Tags), "{unseen:?}");
+        }
+        assert!(with(&[("a", "größe 東京 🙂")]).is_ok());
         assert_eq!(with(&vec![("k", "v"); TAGS_MAX + 1]), Err(Refused::Tags));
     }
 

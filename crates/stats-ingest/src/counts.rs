@@ -111,7 +111,7 @@ impl LastBad {
     pub(crate) fn take(&mut self) -> Option<BadLine> {
         let bad = self.bad.take()?;
         let text = String::from_utf8_lossy(&self.start);
-        let printable = text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c });
+        let printable = text.chars().map(|c| if stats_core::is_unseen(c) { '\u{fffd}' } else { c });
         Some(BadLine { bad, text: printable.take(SAMPLE_CHARS).collect() })
     }
 }

@@ -93,7 +93,7 @@ impl Identity {
         if tags.kept.len() > tags_max || tags.kept.iter().any(long) {
             return Err(Rejected::Refused(Refusal::Tags));
         }
-        if tags.kept.iter().any(|(key, value)| key.chars().chain(value.chars()).any(char::is_control)) {
+        if tags.kept.iter().any(|(key, value)| key.chars().chain(value.chars()).any(stats_core::is_unseen)) {
             return Err(Bad::Tags.into());
         }
         let dropped_tags = u8::try_from(tags.dropped).unwrap_or(u8::MAX);

@@ -31,7 +31,7 @@ pub enum Bad {
     Type,
     /// The sample rate is not above 0 and at most 1.
     Rate,
-    /// Tags are given twice or in two styles, or hold a control character.
+    /// Tags are given twice or in two styles, or hold a control or other unseen character.
     Tags,
     /// A section after the type is empty or unknown.
     Section,
@@ -80,7 +80,7 @@ impl Bad {
             Bad::Range => "a number of at most 20 digits",
             Bad::Type => "one of the types c, g, ms, h, d, s and C",
             Bad::Rate => "a sample rate above 0 and at most 1",
-            Bad::Tags => "tags once, in one style, without control characters",
+            Bad::Tags => "tags once, in one style, without control or other unseen characters",
             Bad::Section => "|@RATE, |#TAGS, |TSECONDS or |KEY:VALUE after the type",
             Bad::Utf8 => "UTF-8",
         }
