@@ -28,7 +28,7 @@ pub(crate) struct Exports {
     exporter: Option<Exporter>,
     /// By name; those that are set no more, too.
     sinks: BTreeMap<String, Sink>,
-    gathering: Option<(Raw, Walk)>,
+    gathering: Option<Gathering>,
     /// Fires for the next slice of it.
     slicer: Option<Watcher>,
     /// How often somebody wants numbers; `None`: nobody does, but at the end perhaps.
@@ -38,6 +38,13 @@ pub(crate) struct Exports {
     series: usize,
     missed: Told,
     failures: Told,
+}
+
+/// A snapshot that is being made.
+enum Gathering {
+    /// In the next turn: that of the end of a period has enough to do.
+    Due,
+    Begun(Raw, Walk),
 }
 
 /// One exporter.
@@ -244,8 +251,7 @@ impl StatsAgg {
             |every: Duration| self.exports.gathered.is_none_or(|at| now.duration_since(at) + half >= every);
         if self.exports.gathering.is_none() && self.exports.every.is_some_and(due) {
             self.exports.gathered = Some(now);
-            self.exports.gathering = Some(self.begin_snapshot());
-            self.gather(scope);
+            self.gather_on(scope, Gathering::Due);
         }
         self.ask_ranks(scope, now);
     }
@@ -261,10 +267,14 @@ impl StatsAgg {
         (Raw::with_capacity(frame, self.exports.series + STEP), Walk::new(&self.node, Query::default()))
     }
 
-    /// A slice of work on a snapshot, and a timer for the next one if there is more to do.
+    /// A slice of work on a snapshot.
     fn gather(&mut self, scope: &Scope<Self>) {
         let begun = Instant::now();
-        let Some((mut raw, mut walk)) = self.exports.gathering.take() else { return };
+        let (mut raw, mut walk) = match self.exports.gathering.take() {
+            None => return,
+            Some(Gathering::Due) => self.begin_snapshot(),
+            Some(Gathering::Begun(raw, walk)) => (raw, walk),
+        };
         loop {
             match walk.go_on(&self.node, STEP, |reading| raw.push(reading)) {
                 Walked::Whole => return self.hand_over(raw),
@@ -275,7 +285,12 @@ impl StatsAgg {
                 break;
             }
         }
-        self.exports.gathering = Some((raw, walk));
+        self.gather_on(scope, Gathering::Begun(raw, walk));
+    }
+
+    /// Goes on in the next turn.
+    fn gather_on(&mut self, scope: &Scope<Self>, gathering: Gathering) {
+        self.exports.gathering = Some(gathering);
         let timer = match self.exports.slicer.take() {
             // The reactor turns once before a timer of no time at all fires.
             Some(timer) => {
