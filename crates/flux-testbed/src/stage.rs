@@ -190,6 +190,8 @@ impl Stage {
         let mut files = Vec::new();
         for (from, to) in [
             ("man1", share.join("man/man1")),
+            ("man3", share.join("man/man3")),
+            ("man5", share.join("man/man5")),
             ("bash", share.join("bash-completion/completions")),
             ("zsh", share.join("zsh/site-functions")),
             ("fish", share.join("fish/vendor_completions.d")),
