@@ -37,7 +37,9 @@ fn every_test_that_a_page_names_exists() {
             // Tests beside the code may be in a file of their own in the module's folder.
             let places = [root.join(format!("{file}.rs")), root.join(file).join("tests.rs")];
             let found = places.iter().filter(|place| place.exists()).any(|place| {
-                text(place).split("fn ").any(|rest| rest.strip_prefix(name).is_some_and(|rest| rest.starts_with('(')))
+                text(place)
+                    .split("fn ")
+                    .any(|rest| rest.strip_prefix(name).is_some_and(|rest| rest.starts_with('(')))
             });
             assert!(found, "{page} names {file}::{name}, which is not there");
         }
@@ -74,5 +76,16 @@ fn every_link_of_a_page_leads_somewhere() {
                 assert!(headings.any(|heading| anchor(heading) == place), "{}: {link}", page.display());
             }
         }
+    }
+}
+
+#[test]
+fn the_programs_that_a_page_shows_are_the_files_that_are_compiled() {
+    let root = workspace_root();
+    let page = text(&root.join("docs/module-author.md"));
+    for file in ["crates/flux-metrics/examples/count.rs", "tests/c/count.c", "python/examples/count.py"] {
+        let shown = page.split_once(&format!("[{file}](../{file}):\n\n```")).expect(file).1;
+        let shown = shown.split_once('\n').unwrap().1.split_once("```").unwrap().0;
+        assert_eq!(shown, text(&root.join(file)), "{file}");
     }
 }

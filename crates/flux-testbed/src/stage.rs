@@ -24,7 +24,7 @@ const PACKAGES: &[&str] = &[
 /// The example modules of the crate `flux`.
 const EXAMPLES: &[&str] = &["hello", "panics"];
 /// The example programs of the crate `flux-metrics`.
-const PROGRAMS: &[&str] = &["push"];
+const PROGRAMS: &[&str] = &["push", "count"];
 
 /// libflux-metrics as programs load it, and as they link it.
 const LIBRARY: &str = "libflux-metrics.so.0";
