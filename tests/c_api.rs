@@ -10,6 +10,7 @@ use tests::{complaints, eventually, facts, has_cancel, push_seconds, query, say,
 const LIMIT: Duration = Duration::from_secs(30);
 
 facts! {
+    the_smallest_programs_in_c_and_in_rust_arrive,
     programs_in_c_and_in_cpp_arrive_to_the_unit,
     every_argument_that_makes_no_sense_has_a_defined_result,
     a_module_in_c_counts_as_a_thread_and_as_a_process,
@@ -73,6 +74,19 @@ fn end(instance: Instance) {
 
 fn total(instance: &Instance, name: &str) -> i64 {
     series(instance, name)["total"].as_i64().unwrap_or(0)
+}
+
+fn the_smallest_programs_in_c_and_in_rust_arrive(backend: Backend) {
+    let instance = instance(backend, 2);
+    let c = program(&instance, C, "count");
+    let rust = instance.program("count").to_string_lossy().into_owned();
+    for (program, requests) in [(&c.1, 3), (&rust, 6)] {
+        instance.run(1, program, &[]).unwrap();
+        eventually(program, LIMIT, || total(&instance, "app.requests"), |&total| total >= requests);
+        assert_eq!(total(&instance, "app.requests"), requests);
+    }
+    assert_eq!(series(&instance, "app.fetch_s")["count"], 2);
+    end(instance);
 }
 
 /// The number of a series with that tag.

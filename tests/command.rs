@@ -528,7 +528,12 @@ fn flux_help_knows_the_command_and_its_pages() {
     let folder = tempfile::tempdir().unwrap();
     let (share, help) = (folder.path().join("share"), folder.path().join("help.d"));
     let files = Stage::of_this_build().unwrap().install_pages(&share, &help).unwrap();
-    for file in ["man/man1/flux-stats-query.1", "bash-completion/completions/flux-stats"] {
+    for file in [
+        "man/man1/flux-stats-query.1",
+        "man/man5/flux-stats-agg.5",
+        "man/man3/flux_metric_set.3",
+        "bash-completion/completions/flux-stats",
+    ] {
         assert!(files.contains(&share.join(file)), "{files:?}");
     }
     let pattern = help.join("*.json");

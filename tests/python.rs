@@ -112,6 +112,10 @@ with flux_metrics.connect() as metrics:
     metrics.gauge('py.depth', 7)
     metrics.gauge_add('py.depth', 0.5)
 ";
+    let smallest = package().join("examples/count.py").to_string_lossy().into_owned();
+    python(&instance, &flux, 1, &[&smallest]);
+    let requests = || series(&instance, "app.requests")["total"].clone();
+    eventually("the smallest program's", LIMIT, requests, |total| *total == 3);
     python(&instance, &flux, 1, &["-c", code]);
     let total = || series(&instance, "py.count")["total"].clone();
     eventually("the count", LIMIT, total, |total| *total == 499_500);

@@ -329,12 +329,12 @@ fn a_histogram_is_one_series_whichever_way_it_comes() {
     instance.stop().unwrap();
 }
 
-/// The README's script for jobs, as a job.
+/// The script for jobs of docs/module-author.md, as a job.
 #[test]
 fn a_job_finds_its_rank_s_socket_and_its_series_expire_after_it() {
     let Some(Backend::Real(flux)) = real() else { return };
-    let readme = std::fs::read_to_string(workspace_root().join("README.md")).unwrap();
-    let section = readme.split_once("#### From a job\n").expect("the README has that section").1;
+    let page = std::fs::read_to_string(workspace_root().join("docs/module-author.md")).unwrap();
+    let section = page.split_once("### From a job\n").expect("the page has that section").1;
     let script = section.split_once("```sh\n").unwrap().1.split_once("```").unwrap().0;
     let backend = Backend::Real(flux.clone());
     let instance = Instance::start(Options { size: 2, ..Options::new(backend) }).unwrap();

@@ -1,10 +1,14 @@
 //! `flux-stats generate DIR`, for whoever installs or packages: man pages, completions and the entry of `flux help`, all
-//! from what the command line is made of.
+//! from what the command line is made of; and the man pages of the module and of the C library, from their references.
+
+mod header;
+mod markdown;
 
 use crate::outcome::{Ended, Outcome};
 use clap::{Arg, ArgAction, Command, Parser};
 use clap_complete::Shell;
 use clap_mangen::Man;
+use clap_mangen::roff::{Roff, roman};
 use serde_json::json;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -16,7 +20,7 @@ const COMMAND: &str = "flux-stats";
 
 /// Write man pages, shell completions and the entry of `flux help` below a folder
 ///
-/// DIR/man1/*.1, DIR/bash/flux-stats, DIR/zsh/_flux-stats, DIR/fish/flux-stats.fish, DIR/help.d/stats.json
+/// DIR/man1/*.1, DIR/man3/*.3, DIR/man5/*.5, DIR/bash/flux-stats, DIR/zsh/_flux-stats, DIR/fish/flux-stats.fish, DIR/help.d/stats.json
 #[derive(Parser)]
 #[command(name = "flux-stats generate")]
 struct Options {
@@ -54,6 +58,7 @@ fn files(command: Command) -> std::io::Result<Vec<File>> {
     built.build();
     let mut files = Vec::new();
     pages(&built, &see_also(&built), &mut files)?;
+    reference(&mut files);
     for (shell, name, ours) in [
         (Shell::Bash, "bash/flux-stats", include_str!("generate/flux.bash")),
         (Shell::Zsh, "zsh/_flux-stats", include_str!("generate/flux.zsh")),
@@ -157,6 +162,32 @@ fn pages(command: &Command, end: &str, files: &mut Vec<File>) -> std::io::Result
     Ok(())
 }
 
+/// flux-stats-agg(5), and flux_metric_count(3) with a page for each other function that leads to it.
+fn reference(files: &mut Vec<File>) {
+    let settings = markdown::sections(include_str!("../../../docs/settings.md"));
+    let mut page = title("flux-stats-agg", "5");
+    page.control("SH", ["NAME"])
+        .text([roman("flux-stats-agg - settings and requests of the module stats-agg")]);
+    let (see, end) = (".SH \"SEE ALSO\"\n", ".BR flux\\-stats (1),\n.BR flux\\-config (1)\n");
+    let text = page.to_roff() + &settings.to_roff() + see + end;
+    files.push(("man5/flux-stats-agg.5".into(), text.into_bytes()));
+
+    let (functions, names) = header::page(include_str!("../../../include/flux-metrics.h"));
+    let text =
+        title(header::PAGE, "3").to_roff() + &functions.to_roff() + see + ".BR flux\\-stats\\-send (1)\n";
+    let link = format!(".so man3/{}.3\n", header::PAGE);
+    for name in names {
+        let text = if name == header::PAGE { &text } else { &link };
+        files.push((format!("man3/{name}.3").into(), text.clone().into_bytes()));
+    }
+}
+
+fn title(name: &str, section: &str) -> Roff {
+    let mut roff = Roff::new();
+    roff.control("TH", [name, section, "", "flux-stats", "Flux statistics"]);
+    roff
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -207,6 +238,24 @@ mod tests {
             let shown = fine("groff", &["-man", "-Kutf8", "-Tutf8", "-ww", page.to_str().unwrap()]);
             assert!(shown.is_empty() || shown.contains("flux"), "{shown}");
         }
+    }
+
+    #[test]
+    fn the_module_and_the_c_library_have_pages_that_groff_reads_without_a_warning() {
+        let folder = generated();
+        for (page, said) in [
+            ("man5/flux-stats-agg.5", ["guest-series", "stats-clear", "how long rank 0 remembers"]),
+            ("man3/flux_metric_count.3", ["flux_metric_close", "EPERM", "gauge of this rank"]),
+        ] {
+            let page = folder.path().join(page);
+            let shown =
+                fine("groff", &["-man", "-Kutf8", "-Tutf8", "-ww", "-P-cbou", page.to_str().unwrap()]);
+            // Hyphens that groff has put into words are no part of them.
+            let shown = shown.split_whitespace().collect::<Vec<_>>().join(" ");
+            assert!(shown.is_empty() || said.iter().all(|said| shown.contains(said)), "{shown}");
+        }
+        let link = fs::read_to_string(folder.path().join("man3/flux_metric_gauge.3")).unwrap();
+        assert_eq!(link, ".so man3/flux_metric_count.3\n");
     }
 
     #[test]

@@ -171,7 +171,7 @@ fn on_this_host(uri: &str, host: &str) -> Option<String> {
     (!host.is_empty() && path.starts_with('/')).then(|| format!("{LOCAL}{path}"))
 }
 
-/// What is asked of stats-agg: its request, as the README documents it.
+/// What is asked of stats-agg: its request, as docs/settings.md documents it.
 #[derive(Debug, Clone, Default, Serialize)]
 pub(crate) struct Question {
     /// Patterns; empty: all series.

@@ -24,7 +24,7 @@ const PACKAGES: &[&str] = &[
 /// The example modules of the crate `flux`.
 const EXAMPLES: &[&str] = &["hello", "panics"];
 /// The example programs of the crate `flux-metrics`.
-const PROGRAMS: &[&str] = &["push"];
+const PROGRAMS: &[&str] = &["push", "count"];
 
 /// libflux-metrics as programs load it, and as they link it.
 const LIBRARY: &str = "libflux-metrics.so.0";
@@ -190,6 +190,8 @@ impl Stage {
         let mut files = Vec::new();
         for (from, to) in [
             ("man1", share.join("man/man1")),
+            ("man3", share.join("man/man3")),
+            ("man5", share.join("man/man5")),
             ("bash", share.join("bash-completion/completions")),
             ("zsh", share.join("zsh/site-functions")),
             ("fish", share.join("fish/vendor_completions.d")),

@@ -541,4 +541,29 @@ mod tests {
         let mut many = vec![parse("graphite,target=a:1"); EXPORTERS_MAX + 1];
         assert!(settle(&mut many).is_err());
     }
+
+    #[test]
+    fn the_reference_has_every_key_every_type_and_the_defaults() {
+        let page = include_str!("../../../docs/settings.md");
+        let section = page.split_once("## Exporters").unwrap().1.split_once("\n## ").unwrap().0;
+        let rows: Vec<Vec<&str>> = section
+            .lines()
+            .filter(|line| line.starts_with("| `"))
+            .map(|row| row.split('|').map(|cell| cell.trim().trim_matches('`')).skip(1).collect())
+            .collect();
+        let mut documented: Vec<&str> = rows.iter().map(|row| row[0]).collect();
+        let mut keys: Vec<&str> = KEYS.split(", ").collect();
+        documented.sort_unstable();
+        keys.sort_unstable();
+        assert_eq!(documented, keys);
+        for (kind, _) in TYPES {
+            assert!(section.contains(&format!("`{kind}`")), "{kind}");
+        }
+        let default = |key: &str| rows.iter().find(|row| row[0] == key).unwrap()[2].to_owned();
+        let words: String =
+            ["period", "prefix", "rotate"].iter().map(|key| format!(",{key}={}", default(key))).collect();
+        let plain = "json,target=/tmp/x";
+        let set = Setting::parse(&format!("{plain}{words},by={}", default("by"))).unwrap();
+        assert_eq!(set, Setting::parse(plain).unwrap());
+    }
 }

@@ -402,4 +402,80 @@ mod tests {
             assert!(error.starts_with(said), "{error}");
         }
     }
+
+    /// The rows of the table of settings in the reference, as cells without their backquotes.
+    fn documented() -> Vec<Vec<String>> {
+        let page = include_str!("../../../docs/settings.md");
+        let section = page.split_once("## Settings").unwrap().1.split_once("\n## ").unwrap().0;
+        let rows = section.lines().filter(|line| line.starts_with("| `"));
+        rows.map(|row| row.trim_matches('|').split('|').map(|cell| cell.trim().replace('`', "")).collect())
+            .collect()
+    }
+
+    #[test]
+    fn the_reference_has_every_key_and_no_other() {
+        let rows = documented();
+        let mut documented: Vec<&str> = rows.iter().map(|row| row[0].as_str()).collect();
+        let mut keys: Vec<&str> = KEYS.split(", ").collect();
+        documented.sort_unstable();
+        keys.sort_unstable();
+        assert_eq!(documented, keys);
+    }
+
+    #[test]
+    fn a_default_of_the_reference_is_what_nothing_set_amounts_to() {
+        for row in documented() {
+            let (key, default) = (&row[0], &row[2]);
+            let word = match default.as_str() {
+                "empty" | "none" => format!("{key}="),
+                value => format!("{key}={value}"),
+            };
+            assert_eq!(with(json!({}), &[&word]).unwrap(), Config::default(), "{word}");
+        }
+    }
+
+    #[test]
+    fn a_range_of_the_reference_is_taken_to_its_ends_and_not_beyond() {
+        let mut ranges = 0;
+        for row in documented() {
+            let (key, range) = (&row[0], &row[3]);
+            let set = |value: &str| with(json!({}), &[&format!("{key}={value}")]);
+            if let Some((least, most)) = range.split_once(" to ") {
+                let duration = least.ends_with('s');
+                let beyond = if duration {
+                    [format!("{}ms", seconds(least) * 1e3 - 1.0), format!("{}s", seconds(most) + 1.0)]
+                } else {
+                    let number = |text: &str| text.parse::<i64>().unwrap();
+                    [(number(least) - 1).to_string(), (number(most) + 1).to_string()]
+                };
+                for value in [least, most] {
+                    set(value).unwrap_or_else(|error| panic!("{key}={value}: {error}"));
+                }
+                for value in &beyond {
+                    assert!(set(value).is_err(), "{key}={value} is taken");
+                }
+                ranges += 1;
+            } else if range.contains(", ") {
+                for value in range.split(", ") {
+                    set(value).unwrap_or_else(|error| panic!("{key}={value}: {error}"));
+                }
+            }
+        }
+        assert_eq!(ranges, 7, "of so many keys");
+    }
+
+    fn seconds(text: &str) -> f64 {
+        parse_duration("", text).unwrap().as_secs_f64()
+    }
+
+    #[test]
+    fn the_table_that_the_reference_shows_is_taken() {
+        let page = include_str!("../../../docs/settings.md");
+        let block = page.split_once("```toml\n").unwrap().1.split_once("```").unwrap().0;
+        let lines = block.lines().filter_map(|line| line.split_once(" = "));
+        let table: serde_json::Map<String, Value> =
+            lines.map(|(key, value)| (key.to_owned(), serde_json::from_str(value).unwrap())).collect();
+        assert_eq!(table.len(), 4);
+        with(json!({ "stats-agg": table }), &[]).unwrap();
+    }
 }

@@ -141,3 +141,27 @@ pub(crate) fn table() -> Vec<Method<StatsAgg>> {
         Method::request("config-reload", StatsAgg::config_reload),
     ]
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    /// By their text: a method is a name and a function, and tells neither.
+    #[test]
+    fn the_reference_has_every_request_and_no_other() {
+        let code = include_str!("methods.rs").split_once("#[cfg(test)]").unwrap().0;
+        let asked: BTreeSet<&str> = code
+            .split("Method::request(\"")
+            .skip(1)
+            .filter_map(|rest| Some(rest.split_once('"')?.0))
+            .collect();
+        let page = include_str!("../../../docs/settings.md");
+        let section = page.split_once("## Requests").unwrap().1.split_once("\n### ").unwrap().0;
+        let rows = section.lines().filter(|line| line.starts_with("| `"));
+        let documented: BTreeSet<&str> = rows
+            .filter_map(|row| row.split('|').nth(1))
+            .flat_map(|cell| cell.split('`').skip(1).step_by(2))
+            .collect();
+        assert_eq!(documented, asked);
+    }
+}

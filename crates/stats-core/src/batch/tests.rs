@@ -188,3 +188,15 @@ fn a_counter_that_changes_in_every_period_costs_its_amount_alone() {
     flows.encode(false, &mut out);
     assert!(out.into_bytes().len() <= 300 * 3, "the mean of 5, 2, 1 and 1 bytes, and the frame");
 }
+
+#[test]
+fn the_question_that_the_page_for_maintainers_shows_is_read() {
+    let page = include_str!("../../../../docs/maintainer.md");
+    let table = page.split_once("| bytes | what |\n|---|---|\n").unwrap().1.split_once("\n\n").unwrap().0;
+    let cells = table.lines().filter_map(|row| row.split('`').nth(1));
+    let bytes: Vec<u8> =
+        cells.flat_map(str::split_whitespace).map(|byte| u8::from_str_radix(byte, 16).unwrap()).collect();
+    let question = Question { id: BatchId { rank: 1, epoch: 2, seq: 300 }, bound: Some(5) };
+    assert_eq!(Message::decode(&bytes).unwrap(), Message::Question(question));
+    assert_eq!(question.encode(), bytes);
+}
