@@ -44,7 +44,7 @@ pub(crate) struct Exports {
 enum Gathering {
     /// In the next turn: that of the end of a period has enough to do.
     Due,
-    Begun(Raw, Walk),
+    Begun(Raw, Box<Walk>),
 }
 
 /// One exporter.
@@ -261,10 +261,11 @@ impl StatsAgg {
         self.exports.record(scope, &mut self.node);
     }
 
-    fn begin_snapshot(&self) -> (Raw, Walk) {
+    fn begin_snapshot(&self) -> (Raw, Box<Walk>) {
         let mut frame = self.node.frame(self.now());
         frame["instance"] = self.instance.clone();
-        (Raw::with_capacity(frame, self.exports.series + STEP), Walk::new(&self.node, Query::default()))
+        let raw = Raw::with_capacity(frame, self.exports.series + STEP);
+        (raw, Box::new(Walk::new(&self.node, Query::default())))
     }
 
     /// A slice of work on a snapshot.
