@@ -1,7 +1,7 @@
 //! `flux stats export`: all series once, in a format of somebody else's.
 
 use crate::instance::{By, Question, Reach};
-use crate::outcome::{Ended, Failure, Outcome, print, say};
+use crate::outcome::{Ended, Failure, Outcome, complain, print, say};
 use crate::show;
 use clap::{Args, ValueEnum};
 use serde_json::Value as Json;
@@ -89,7 +89,12 @@ pub(crate) fn run(options: &Options, reach: &Reach) -> Ended {
     if options.patterns.is_empty() {
         leave_out_others(&mut written);
     }
-    print(&options.written(&written)?)?;
+    let (text, clashes) = options.written(&written)?;
+    print(&text)?;
+    if clashes > 0 {
+        let what = "series left out that would have another's name and labels in this format";
+        complain(&format!("{clashes} {what}: --format jsonl has all"));
+    }
     if !answer.is_partial() {
         return Ok(Outcome::Done);
     }
@@ -106,17 +111,23 @@ fn leave_out_others(answer: &mut Json) {
 }
 
 impl Options {
-    fn written(&self, answer: &Json) -> Result<String, Failure> {
+    /// And how many series are left out, since the format knows no difference between them and others.
+    fn written(&self, answer: &Json) -> Result<(String, u64), Failure> {
         let snapshot = Snapshot::from_answer(answer)?;
         let (view, prefix) = (snapshot.view(), self.prefix.as_str());
-        Ok(match self.format {
-            Format::Prometheus => expose(&view, prefix, Exposition::Text).text,
-            Format::Openmetrics => expose(&view, prefix, Exposition::OpenMetrics).text,
+        let exposed = |format| {
+            let exposition = expose(&view, prefix, format);
+            (exposition.text, exposition.clashes)
+        };
+        let text = match self.format {
+            Format::Prometheus => return Ok(exposed(Exposition::Text)),
+            Format::Openmetrics => return Ok(exposed(Exposition::OpenMetrics)),
             Format::Graphite => graphite::plaintext(&view, prefix),
             Format::Influx => influx::lines(&view, prefix),
             Format::OtlpJson => otlp::json(&view, prefix) + "\n",
             Format::Jsonl => jsonl::lines(&view),
-        })
+        };
+        Ok((text, 0))
     }
 }
 
@@ -130,11 +141,14 @@ mod tests {
         let answer = json!({
             "version": 1, "time": 1_700_000_000.5, "period": 2.0, "instance": { "size": 2 },
             "ranks": { "covered": "0-1", "missing": "", "offline": "", "absent": "", "silent": "", "oldest": 0.5 },
-            "series": [{ "name": "app.steps", "tags": { "queue": "a" }, "type": "counter", "total": 7, "rate": 0.5 }]
+            "series": [{ "name": "app.steps", "tags": { "queue": "a" }, "type": "counter", "total": 7, "rate": 0.5 },
+                       { "name": "app.credit", "tags": {}, "type": "counter", "total": -2, "falls": true, "rate": 0 }]
         });
         let written = |format| {
             let options = Options { patterns: Vec::new(), format, by: Split::None, prefix: "hpc".into() };
-            options.written(&answer).unwrap()
+            let (text, clashes) = options.written(&answer).unwrap();
+            assert_eq!(clashes, 0);
+            text
         };
         for format in Format::value_variants() {
             let text = written(*format);
@@ -142,8 +156,25 @@ mod tests {
             assert!(text.contains(name) && text.contains('7') && text.ends_with('\n'), "{text}");
         }
         assert!(written(Format::Prometheus).contains("hpc_app_steps_total{queue=\"a\"} 7\n"));
-        assert!(written(Format::Openmetrics).ends_with("# EOF\n"));
+        let openmetrics = written(Format::Openmetrics);
+        assert!(
+            openmetrics.ends_with("# EOF\n") && openmetrics.contains("\nhpc_app_credit_net -2\n"),
+            "{openmetrics}"
+        );
         assert!(written(Format::Graphite).contains("hpc.app.steps;queue=a 7 1700000000\n"));
+    }
+
+    #[test]
+    fn what_a_format_cannot_tell_apart_is_counted() {
+        let one = |key: &str| json!({ "name": "a", "tags": { key: "1" }, "type": "counter", "total": 7, "rate": 0.5 });
+        let answer = json!({ "version": 1, "time": 1, "period": 2.0, "instance": { "size": 1 },
+            "ranks": { "covered": "0", "missing": "", "offline": "", "absent": "", "silent": "", "oldest": 0 },
+            "series": [one("a.b"), one("a_b"), one("a-b")] });
+        let clashes = |format| {
+            let options = Options { patterns: Vec::new(), format, by: Split::None, prefix: "hpc".into() };
+            options.written(&answer).unwrap().1
+        };
+        assert_eq!((clashes(Format::Prometheus), clashes(Format::Jsonl)), (2, 0));
     }
 
     #[test]

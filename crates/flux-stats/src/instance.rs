@@ -1,7 +1,9 @@
 //! The instance that is asked.
 
 use crate::answer::Answer;
+use crate::outcome::complain;
 use clap::Args;
+use clap::builder::NonEmptyStringValueParser;
 use flux::{Client, Node, Payload, Reply, Stream};
 use serde::Serialize;
 use std::io;
@@ -26,7 +28,7 @@ const ROOT: u32 = 0;
 #[derive(Args, Debug, Clone, Default)]
 pub(crate) struct Reach {
     /// The instance: local:// or ssh:// URI, or whatever `flux uri` resolves, such as a job's id [default: FLUX_URI]
-    #[arg(long, global = true, value_name = "URI", help_heading = "Instance")]
+    #[arg(value_parser = NonEmptyStringValueParser::new(), long, global = true, value_name = "URI", help_heading = "Instance")]
     uri: Option<String>,
 }
 
@@ -94,6 +96,7 @@ impl Reach {
     pub(crate) fn connect(&self) -> Result<Instance, Error> {
         let uri = self.uri.as_deref().map(resolve).transpose()?;
         greeted(uri.clone().or_else(|| self.uri()))?;
+        let waiting = uri.as_ref().filter(|uri| uri.starts_with(SSH)).map(|uri| told_if_slow(uri));
         // <errno.h>: no libflux, of which the error says all.
         const ELIBACC: i32 = 79;
         let client =
@@ -104,8 +107,21 @@ impl Reach {
                 }
                 _ => Error::NoInstance(error),
             })?;
+        drop(waiting);
         Ok(Instance { client, uri: self.uri.clone() })
     }
+}
+
+/// Says what is waited for, unless what is returned is dropped soon: ssh may ask for a password, and is not to be hurried.
+fn told_if_slow(uri: &str) -> mpsc::Sender<()> {
+    let (here, gone) = mpsc::channel();
+    let line = format!("waiting for ssh to reach {uri}; Ctrl-C ends that");
+    std::thread::spawn(move || {
+        if let Err(RecvTimeoutError::Timeout) = gone.recv_timeout(TIMEOUT) {
+            complain(&line);
+        }
+    });
+    here
 }
 
 /// Whether the broker of that socket lets anybody in, which libflux waits for without end: on a thread that may be left

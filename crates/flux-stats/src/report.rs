@@ -20,6 +20,7 @@ use crate::doctor;
 use crate::hosts::Hosts;
 use crate::instance::Reach;
 use crate::outcome::{self, Ended, Failure, Outcome};
+use crate::show;
 use clap::Args;
 use clock::Clock;
 use model::Model;
@@ -79,8 +80,11 @@ pub(crate) fn run(options: &Options, reach: &Reach) -> Ended {
         Some("-") => outcome::print(&page)?,
         _ => write(&options.output, &page)?,
     }
-    let partial = options.file.is_none() && model.last.is_partial();
-    Ok(if partial { Outcome::Partial } else { Outcome::Done })
+    if options.file.is_some() || !model.last.is_partial() {
+        return Ok(Outcome::Done);
+    }
+    outcome::say(&show::coverage(&model.last));
+    Ok(Outcome::Partial)
 }
 
 /// The whole page, or what was there before.

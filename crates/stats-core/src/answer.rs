@@ -68,6 +68,8 @@ pub enum Values {
     Counter {
         /// Since the load, or the last clear.
         total: Number,
+        /// It has gone down before.
+        falls: bool,
         /// Per second, in the last period.
         rate: f64,
         /// The rank whose rate was the highest, and that rate.
@@ -132,8 +134,11 @@ impl Serialize for Series<'_> {
             map.serialize_entry("rank", &rank)?;
         }
         match &self.values {
-            Values::Counter { total, rate, max } => {
+            Values::Counter { total, falls, rate, max } => {
                 map.serialize_entry("total", total)?;
+                if *falls {
+                    map.serialize_entry("falls", falls)?;
+                }
                 map.serialize_entry("rate", rate)?;
                 if let Some((rank, rate)) = max {
                     map.serialize_entry("max", &json!({ "rank": rank, "rate": rate }))?;
@@ -274,7 +279,9 @@ impl Node {
             Kind::Counter => {
                 let (mine, theirs) = (self.own.counter(id), below.and_then(|below| below.counter(id)));
                 let (mut total, mut last, mut peak) = (Amount::ZERO, Amount::ZERO, Peak::default());
+                let mut falls = false;
                 for counted in mine.into_iter().chain(theirs) {
+                    falls |= counted.falls;
                     total = total.plus(counted.total);
                     last = last.plus(counted.last);
                     peak.merge(counted.peak);
@@ -283,7 +290,7 @@ impl Node {
                     return None;
                 }
                 let max = peak.rank().map(|rank| (rank, real(peak.rate(), unit)));
-                Values::Counter { total: Number::new(total, unit), rate: rate(real(last, unit)), max }
+                Values::Counter { total: Number::new(total, unit), falls, rate: rate(real(last, unit)), max }
             }
             Kind::Timer => {
                 let (mine, theirs) = (self.own.timer(id), below.and_then(|below| below.timer(id)));

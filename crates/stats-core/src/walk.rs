@@ -189,6 +189,7 @@ mod tests {
         node.tick(at(50));
         let node = Node::restore(config(2), at(60), &node.save()).unwrap();
         assert_eq!(seen(&node, 16), [("app.a".into(), 1000, total(2, true))]);
+        assert_eq!(node.answer(&Query::default(), at(60))["series"][0]["falls"], true);
     }
 
     #[test]

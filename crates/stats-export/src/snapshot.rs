@@ -335,7 +335,7 @@ fn answered(series: &Json) -> Option<Point> {
             let max = &series["max"];
             let rank = max["rank"].as_u64().and_then(|rank| u32::try_from(rank).ok());
             let peak = max["rate"].as_f64().zip(rank);
-            Value::Counter { total: number("total")?, falls: false, peak }
+            Value::Counter { total: number("total")?, falls: series["falls"] == true, peak }
         }
         "gauge" => {
             let end = |key: &str| {
