@@ -33,11 +33,13 @@ enum Task {
         #[arg(long)]
         check: bool,
     },
-    /// Installs the module for an instance to load, and the command `flux stats`
+    /// Installs the module, what loads it when an instance starts, and the command `flux stats`
     Install {
-        /// Where Flux is installed; without it `flux` is asked for its folders
+        #[command(flatten)]
+        options: install::Options,
+        /// Puts everything below this folder, for a package: the files name each other without it
         #[arg(long)]
-        prefix: Option<PathBuf>,
+        destdir: Option<PathBuf>,
     },
 }
 
@@ -47,7 +49,7 @@ fn main() -> Result<()> {
         Task::Test => test(),
         Task::Bench(options) => bench::run(&options),
         Task::Bindings { check } => bindings(check),
-        Task::Install { prefix } => install::run(prefix),
+        Task::Install { options, destdir } => install::run(options, destdir.as_deref()),
     }
 }
 
