@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 #[derive(Args)]
-pub(crate) struct Options {
+pub(crate) struct Build {
     /// Where Flux is installed; without it `flux` is asked for its folders
     #[arg(long)]
     pub(crate) prefix: Option<PathBuf>,
@@ -32,9 +32,9 @@ impl From<Built> for Profile {
     }
 }
 
-pub(crate) fn run(options: Options, destdir: Option<&Path>) -> Result<()> {
-    let folders = Folders::find(options.prefix)?;
-    for file in folders.install(options.profile.into(), destdir)? {
+pub(crate) fn run(build: Build, destdir: Option<&Path>) -> Result<()> {
+    let folders = Folders::find(build.prefix)?;
+    for file in folders.install(build.profile.into(), destdir)? {
         println!("installed {}", file.display());
     }
     println!(

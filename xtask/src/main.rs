@@ -5,6 +5,7 @@ mod bench;
 #[cfg(feature = "bindings")]
 mod bindings;
 mod demo;
+mod dist;
 mod install;
 
 use anyhow::{Context, Result, bail};
@@ -13,7 +14,7 @@ use std::path::PathBuf;
 use std::process::Command;
 
 #[derive(Parser)]
-#[command(name = "cargo xtask", about = "Builds, shows, tests, measures and installs flux-stats")]
+#[command(name = "cargo xtask", about = "Builds, shows, tests, measures, installs and packages flux-stats")]
 struct Arguments {
     #[command(subcommand)]
     task: Task,
@@ -36,11 +37,13 @@ enum Task {
     /// Installs the module, what loads it when an instance starts, and the command `flux stats`
     Install {
         #[command(flatten)]
-        options: install::Options,
+        build: install::Build,
         /// Puts everything below this folder, for a package: the files name each other without it
         #[arg(long)]
         destdir: Option<PathBuf>,
     },
+    /// Makes target/dist: the sources of the last commit as a tarball, and a Debian package of what `install` installs
+    Dist(dist::Options),
 }
 
 fn main() -> Result<()> {
@@ -49,7 +52,8 @@ fn main() -> Result<()> {
         Task::Test => test(),
         Task::Bench(options) => bench::run(&options),
         Task::Bindings { check } => bindings(check),
-        Task::Install { options, destdir } => install::run(options, destdir.as_deref()),
+        Task::Install { build, destdir } => install::run(build, destdir.as_deref()),
+        Task::Dist(options) => dist::run(options),
     }
 }
 
@@ -81,4 +85,14 @@ fn bindings(check: bool) -> Result<()> {
         vec!["run", "--quiet", "--package", "xtask", "--features", "bindings", "--", "bindings"];
     arguments.extend(check.then_some("--check"));
     cargo(&arguments, &[])
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_sound() {
+        super::Arguments::command().debug_assert();
+    }
 }
