@@ -1,9 +1,8 @@
 //! `cargo xtask dist`: the sources as a tarball, and a package of what `cargo xtask install` installs. The same commit makes
 //! the same bytes.
 
-use crate::install::{self, Folders};
+use crate::install::{Build, Built, Folders};
 use anyhow::{Context, Result, bail};
-use clap::Args;
 use flux_testbed::workspace_root;
 use serde_json::json;
 use std::os::unix::fs::PermissionsExt;
@@ -12,19 +11,10 @@ use std::process::{Command, Stdio};
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-#[derive(Args)]
-pub(crate) struct Options {
-    #[command(flatten)]
-    build: install::Build,
-    /// The package's version, where it is not the workspace's
-    #[arg(long, value_name = "VERSION")]
-    deb_version: Option<String>,
-}
-
-pub(crate) fn run(options: Options) -> Result<()> {
+pub(crate) fn run(build: Build) -> Result<()> {
     let folder = workspace_root().join("target/dist");
     println!("made {}", source(&folder)?.display());
-    for package in package(options, &folder)? {
+    for package in package(build, &folder)? {
         println!("made {}", package.display());
     }
     Ok(())
@@ -53,7 +43,7 @@ fn source(folder: &Path) -> Result<PathBuf> {
 }
 
 /// By cargo-deb, from a manifest that lists what has been staged: so a package has what an installation has.
-fn package(options: Options, folder: &Path) -> Result<Vec<PathBuf>> {
+fn package(build: Build, folder: &Path) -> Result<Vec<PathBuf>> {
     if Command::new("cargo-deb").arg("--version").output().is_err() {
         bail!("no package: cargo-deb is not installed (cargo install cargo-deb --locked)");
     }
@@ -66,7 +56,7 @@ fn package(options: Options, folder: &Path) -> Result<Vec<PathBuf>> {
     for folder in [&root, &packages, &made.join("src")] {
         std::fs::create_dir_all(folder).with_context(|| format!("creating {}", folder.display()))?;
     }
-    let install::Build { prefix, profile } = options.build;
+    let Build { prefix, profile } = build;
     let mut files = Folders::find(prefix)?.install(profile.into(), Some(&root))?;
     files.sort();
     std::fs::write(made.join("Cargo.toml"), manifest(&root, &files)?).context("writing a manifest")?;
@@ -76,8 +66,7 @@ fn package(options: Options, folder: &Path) -> Result<Vec<PathBuf>> {
     let mut pack = Command::new("cargo-deb");
     pack.current_dir(&made).args(["--no-build", "--no-strip", "--quiet"]).arg("--output").arg(&packages);
     pack.env("SOURCE_DATE_EPOCH", git(&["log", "-1", "--format=%ct"])?);
-    pack.args(options.deb_version.iter().flat_map(|version| ["--deb-version", version]));
-    if matches!(profile, install::Built::Dev) {
+    if matches!(profile, Built::Dev) {
         pack.arg("--fast");
     }
     pack.stdout(Stdio::null());

@@ -43,7 +43,7 @@ enum Task {
         destdir: Option<PathBuf>,
     },
     /// Makes target/dist: the sources of the last commit as a tarball, and a Debian package of what `install` installs
-    Dist(dist::Options),
+    Dist(install::Build),
 }
 
 fn main() -> Result<()> {
@@ -53,7 +53,7 @@ fn main() -> Result<()> {
         Task::Bench(options) => bench::run(&options),
         Task::Bindings { check } => bindings(check),
         Task::Install { build, destdir } => install::run(build, destdir.as_deref()),
-        Task::Dist(options) => dist::run(options),
+        Task::Dist(build) => dist::run(build),
     }
 }
 
