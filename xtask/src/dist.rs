@@ -60,6 +60,8 @@ fn package(build: Build, folder: &Path) -> Result<Vec<PathBuf>> {
     let mut files = Folders::find(prefix)?.install(profile.into(), Some(&root))?;
     files.sort();
     std::fs::write(made.join("Cargo.toml"), manifest(&root, &files)?).context("writing a manifest")?;
+    // So that the library is found.
+    std::fs::write(made.join("triggers"), "activate-noawait ldconfig\n").context("writing triggers")?;
     // A manifest wants a target; nothing is built of it.
     std::fs::write(made.join("src/lib.rs"), "").context("writing a target")?;
 
@@ -113,6 +115,7 @@ section = "admin"
 depends = "$auto"
 preserve-symlinks = true
 license-file = {license}
+triggers-file = "triggers"
 extended-description = """
 A broker module for Flux instances (stats-agg), the command `flux stats`, and
 a library with which programs and modules count.
