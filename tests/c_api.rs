@@ -174,7 +174,7 @@ fn what_is_installed_is_found_by_pkg_config() {
     }
     let prefix = tempfile::tempdir().unwrap();
     let libraries = prefix.path().join("lib");
-    Stage::of_this_build().unwrap().install_metrics(&libraries).unwrap();
+    Stage::of_this_build().unwrap().install_metrics(&libraries, &libraries).unwrap();
     let program = prefix.path().join("program");
     let script = "set -e; export PKG_CONFIG_PATH=$1/lib/pkgconfig
         echo '#include <flux-metrics.h>

@@ -5,6 +5,7 @@ mod bench;
 #[cfg(feature = "bindings")]
 mod bindings;
 mod demo;
+mod dist;
 mod install;
 
 use anyhow::{Context, Result, bail};
@@ -13,7 +14,7 @@ use std::path::PathBuf;
 use std::process::Command;
 
 #[derive(Parser)]
-#[command(name = "cargo xtask", about = "Builds, shows, tests, measures and installs flux-stats")]
+#[command(name = "cargo xtask", about = "Builds, shows, tests, measures, installs and packages flux-stats")]
 struct Arguments {
     #[command(subcommand)]
     task: Task,
@@ -33,12 +34,16 @@ enum Task {
         #[arg(long)]
         check: bool,
     },
-    /// Installs the module for an instance to load, and the command `flux stats`
+    /// Installs the module, what loads it when an instance starts, and the command `flux stats`
     Install {
-        /// Where Flux is installed; without it `flux` is asked for its folders
+        #[command(flatten)]
+        build: install::Build,
+        /// Puts everything below this folder, for a package: the files name each other without it
         #[arg(long)]
-        prefix: Option<PathBuf>,
+        destdir: Option<PathBuf>,
     },
+    /// Makes target/dist: the sources of the last commit as a tarball, and a Debian package of what `install` installs
+    Dist(install::Build),
 }
 
 fn main() -> Result<()> {
@@ -47,7 +52,8 @@ fn main() -> Result<()> {
         Task::Test => test(),
         Task::Bench(options) => bench::run(&options),
         Task::Bindings { check } => bindings(check),
-        Task::Install { prefix } => install::run(prefix),
+        Task::Install { build, destdir } => install::run(build, destdir.as_deref()),
+        Task::Dist(build) => dist::run(build),
     }
 }
 
@@ -79,4 +85,14 @@ fn bindings(check: bool) -> Result<()> {
         vec!["run", "--quiet", "--package", "xtask", "--features", "bindings", "--", "bindings"];
     arguments.extend(check.then_some("--check"));
     cargo(&arguments, &[])
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_sound() {
+        super::Arguments::command().debug_assert();
+    }
 }

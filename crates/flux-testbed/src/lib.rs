@@ -26,7 +26,7 @@ mod stage;
 
 pub use backend::Backend;
 pub use instance::{Instance, Options, Topology};
-pub use stage::{Profile, Stage, workspace_root};
+pub use stage::{Profile, Stage, Start, workspace_root};
 
 /// What can go wrong with an instance.
 #[derive(Debug, thiserror::Error)]

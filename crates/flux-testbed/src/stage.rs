@@ -50,6 +50,37 @@ pub struct Stage {
     folder: PathBuf,
 }
 
+/// How an instance that starts loads the module, and removes it at its end: the sources are in `etc/`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Start {
+    /// flux-modprobe(1), which newer versions of Flux start with: what describes modules and what runs are in folders
+    /// of their own.
+    Modprobe {
+        /// `PREFIX/share/flux/modprobe`
+        modules: PathBuf,
+        /// `PREFIX/libexec/flux/modprobe`
+        tasks: PathBuf,
+    },
+    /// Scripts of older ones, in the folder that has `rc1.d` and `rc3.d` (`PREFIX/etc/flux`).
+    Scripts(PathBuf),
+}
+
+impl Start {
+    /// Each source, and where it belongs.
+    fn files(&self) -> Vec<(&'static str, PathBuf)> {
+        match self {
+            Start::Modprobe { modules, tasks } => vec![
+                ("etc/modprobe/modprobe.d/stats-agg.toml", modules.join("modprobe.d/stats-agg.toml")),
+                ("etc/modprobe/rc1.d/stats-agg.py", tasks.join("rc1.d/stats-agg.py")),
+            ],
+            Start::Scripts(folder) => vec![
+                ("etc/rc1.d/50-stats-agg", folder.join("rc1.d/50-stats-agg")),
+                ("etc/rc3.d/50-stats-agg", folder.join("rc3.d/50-stats-agg")),
+            ],
+        }
+    }
+}
+
 /// The root of the workspace that this crate was built in.
 pub fn workspace_root() -> &'static Path {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2);
@@ -154,9 +185,23 @@ impl Stage {
         self.folder.join("lib")
     }
 
+    /// Installs what loads the module when an instance starts; the files written.
+    pub fn install_start(&self, start: &Start) -> Result<Vec<PathBuf>> {
+        install_sources(start.files())
+    }
+
+    /// Installs the dashboard and the alert rules into `folder` (`PREFIX/share/flux-stats`); the files written.
+    pub fn install_monitoring(&self, folder: &Path) -> Result<Vec<PathBuf>> {
+        install_sources(vec![
+            ("docs/monitoring/alerts.yml", folder.join("alerts.yml")),
+            ("docs/monitoring/grafana.json", folder.join("grafana.json")),
+        ])
+    }
+
     /// Installs libflux-metrics into `libraries` (`PREFIX/lib`), its header into `PREFIX/include` and what pkg-config
-    /// asks for into `libraries/pkgconfig`; the files written.
-    pub fn install_metrics(&self, libraries: &Path) -> Result<Vec<PathBuf>> {
+    /// asks for into `libraries/pkgconfig`; the files written. `named` is what `libraries` is called where it is used:
+    /// the same, unless it is staged for a package.
+    pub fn install_metrics(&self, libraries: &Path, named: &Path) -> Result<Vec<PathBuf>> {
         let prefix = libraries.parent().unwrap_or(libraries);
         let (include, config) = (prefix.join("include"), libraries.join("pkgconfig"));
         for folder in [libraries, &include, &config] {
@@ -168,8 +213,8 @@ impl Stage {
         let template = workspace_root().join("crates/flux-metrics-c/flux-metrics.pc.in");
         let text = fs::read_to_string(&template)
             .map_err(Error::io(format!("reading {}", template.display())))?
-            .replace("@prefix@", &prefix.to_string_lossy())
-            .replace("@libdir@", &libraries.to_string_lossy())
+            .replace("@prefix@", &named.parent().unwrap_or(named).to_string_lossy())
+            .replace("@libdir@", &named.to_string_lossy())
             .replace("@version@", env!("CARGO_PKG_VERSION"));
         fs::write(&config, text).map_err(Error::io(format!("writing {}", config.display())))?;
         files.extend([header, config]);
@@ -264,6 +309,16 @@ fn place_pair(implementation: &Path, loader: &Path, folder: &Path) -> Result<Vec
     replace_link(&name, &link)?;
     place(loader, &folder.join("stats-agg.so"))?;
     Ok(vec![folder.join(name), link, folder.join("stats-agg.so")])
+}
+
+/// Copies files of the workspace; the files written.
+fn install_sources(files: Vec<(&'static str, PathBuf)>) -> Result<Vec<PathBuf>> {
+    for (source, file) in &files {
+        let folder = file.parent().unwrap_or(file);
+        fs::create_dir_all(folder).map_err(Error::io(format!("creating {}", folder.display())))?;
+        place(&workspace_root().join(source), file)?;
+    }
+    Ok(files.into_iter().map(|(_, file)| file).collect())
 }
 
 /// Makes `link` lead to `target`: at any moment it leads somewhere.
