@@ -69,6 +69,12 @@ pub(crate) enum Error {
     Version { path: PathBuf, found: u16 },
     #[error("{path}: somebody else is recording to it")]
     Busy { path: PathBuf },
+    #[error("{path} was removed while it was recorded to: what was recorded is lost")]
+    Gone { path: PathBuf },
+    #[error(
+        "{path} was changed by somebody else while it was recorded to: it has {found} bytes, and had {left}"
+    )]
+    Changed { path: PathBuf, found: u64, left: u64 },
     #[error("{path}: expected a file")]
     NoFile { path: PathBuf },
     #[error("writing {path}: {source}; what was recorded before is whole")]

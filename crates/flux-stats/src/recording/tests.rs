@@ -5,7 +5,7 @@ use crate::answer::{Answer, Extreme, Ranks, Series, Shape, Values, Whole};
 use proptest::collection::{btree_map, vec};
 use proptest::prelude::*;
 use stats_core::IdSet;
-use std::fs;
+use std::fs::{self, File};
 
 const PATH: &str = "file";
 
@@ -325,6 +325,20 @@ fn a_file_is_recorded_to_by_one() {
     let (_writer, before) = Writer::open(&path).unwrap();
     assert_eq!((before.answers, before.cut), (0, 0));
     assert!(matches!(Writer::open(&path), Err(Error::Busy { .. })));
+}
+
+#[test]
+fn a_file_that_is_removed_or_cut_meanwhile_is_noticed() {
+    let (_folder, path) = file();
+    let (mut writer, _) = Writer::open(&path).unwrap();
+    writer.answer(counter(1.0)).unwrap();
+    File::options().write(true).open(&path).unwrap().set_len(20).unwrap();
+    assert!(matches!(writer.answer(counter(2.0)), Err(Error::Changed { found: 20, .. })));
+    drop(writer);
+    let (mut writer, _) = Writer::open(&path).unwrap();
+    writer.answer(counter(1.0)).unwrap();
+    fs::remove_file(&path).unwrap();
+    assert!(matches!(writer.answer(counter(2.0)), Err(Error::Gone { .. })));
 }
 
 #[test]

@@ -10,6 +10,7 @@ use serde::Serialize;
 use stats_core::IdSet;
 use std::fs::{File, TryLockError};
 use std::io::{BufReader, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 /// After so many answers the next one can be read without them.
@@ -127,8 +128,16 @@ impl Writer {
         self.append(&frame.bytes())
     }
 
-    /// All of it, or nothing.
+    /// All of it, or nothing. To a file that nobody can find any more, or that somebody else has cut, nothing is worth
+    /// writing.
     fn append(&mut self, bytes: &[u8]) -> Result<(), Error> {
+        let about = self.file.metadata().map_err(io(&self.path))?;
+        if about.nlink() == 0 {
+            return Err(Error::Gone { path: self.path.clone() });
+        }
+        if about.len() != self.length {
+            return Err(Error::Changed { path: self.path.clone(), found: about.len(), left: self.length });
+        }
         if let Err(source) = self.file.write_all(bytes) {
             // Should that fail, too, the next recorder cuts it off.
             let _ = self.file.set_len(self.length);
