@@ -217,7 +217,7 @@ fn where_the_process_gets_no_more_memory_the_module_ends_in_order_and_the_broker
     let gone = || instance.modules(0).is_ok_and(|all| all.iter().all(|name| name != "stats-agg"));
     // Whoever asks may get no memory either, and is told so: it is asked on.
     let ended = (0..PUSHES).any(|n| push(&name, n * SERIES, SERIES).is_err() && gone());
-    assert!(ended || gone(), "the limit was never reached");
+    assert!(ended || gone(), "the limit was never reached, or the broker is gone: {:?}", instance.log(0));
     let said = instance.log(0).unwrap().into_iter().filter(|line| line.contains("no more memory")).count();
     assert_eq!(said, 1);
     // What it knew is kept, for a load that has room.

@@ -9,9 +9,12 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 
-/// Enough for the largest table to double once more, and to write down what the module knows. It is address space, not memory, until it is
-/// given up.
-const BYTES: usize = 64 << 20;
+/// Enough for the largest table to double once more, and to write down what the module knows. It is address space, not
+/// memory, until it is given up.
+const USED: usize = 64 << 20;
+/// With what glibc asks for to begin another heap for a thread: twice 64 MiB, so as to find one that is aligned. Where it
+/// does not get that, each small block takes a page of its own, and the rest is gone at once.
+const BYTES: usize = USED + (128 << 20);
 
 /// The allocator of a module: the system's, with a reserve. [`module!`](crate::module!) installs it.
 #[derive(Debug)]
@@ -37,10 +40,13 @@ impl Reserve {
     pub(crate) fn fill(&self) {
         self.users.fetch_add(1, Ordering::Relaxed);
         self.spent.store(false, Ordering::Relaxed);
-        let (access, kind) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+        let kind = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
         // SAFETY: a new mapping, of nothing.
-        let mapping = unsafe { libc::mmap(ptr::null_mut(), BYTES, access, kind, -1, 0) };
+        let mapping = unsafe { libc::mmap(ptr::null_mut(), BYTES, libc::PROT_NONE, kind, -1, 0) };
         if mapping != libc::MAP_FAILED {
+            // Where memory is promised to nobody twice, what may be written to counts. That it may is no more than that.
+            // SAFETY: within the mapping, which nobody has seen yet.
+            unsafe { libc::mprotect(mapping, USED, libc::PROT_READ | libc::PROT_WRITE) };
             unmap(self.held.swap(mapping, Ordering::AcqRel));
         }
     }
