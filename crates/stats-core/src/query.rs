@@ -150,6 +150,11 @@ fn patterns_of(patterns: &[Value]) -> Result<Vec<Glob>, QueryError> {
                 shown(pattern)
             ))
         })?;
+        if text.is_empty() {
+            return Err(QueryError(
+                "match: \"\": expected a pattern of series, like modules.kvs.*".to_owned(),
+            ));
+        }
         Glob::parse(text).map_err(|error| QueryError(format!("match: {text:?}: {error}")))
     };
     let globs = patterns.iter().map(glob).collect::<Result<Vec<_>, _>>()?;
@@ -180,6 +185,7 @@ mod tests {
             (json!({ "mach": [] }), "mach: unknown key; allowed: match, by, ranks, since, stream"),
             (json!({ "match": "a" }), "match: expected a list of patterns, got \"a\""),
             (json!({ "match": ["a[" ] }), "match: \"a[\": [ without ]"),
+            (json!({ "match": [""] }), "match: \"\": expected a pattern of series, like modules.kvs.*"),
             (json!({ "match": [1] }), "match: expected texts of at most 300 bytes, got 1"),
             (json!({ "by": "node" }), "by: expected \"none\", \"rank\" or \"subtree\", got \"node\""),
             (json!({ "ranks": "x" }), "ranks: \"x\" is no idset"),

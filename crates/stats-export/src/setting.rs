@@ -270,9 +270,6 @@ impl Given {
                 if self.patterns.len() == PATTERNS_MAX {
                     return Err(bad(format!("match: expected at most {PATTERNS_MAX} patterns")));
                 }
-                if value.is_empty() {
-                    return Err(wrong("a pattern of series, like modules.kvs.*"));
-                }
                 Query::parse(&json!({ "match": [value] })).map_err(|error| bad(error.to_string()))?;
                 self.patterns.push(value.to_owned());
                 Ok(())
@@ -482,7 +479,7 @@ mod tests {
             ("prometheus,listen=unix:relative", "listen=unix:relative: expected HOST:PORT"),
             ("prometheus,listen=unix:,period=5s", "period: with type=prometheus only with by=rank"),
             ("prometheus,listen=unix:,by=rank", "by=rank: expected match, too"),
-            ("prometheus,listen=unix:,match=", "match=: expected a pattern of series"),
+            ("prometheus,listen=unix:,match=", "match: \"\": expected a pattern of series"),
             ("prometheus,listen=unix:,match=a[", "match: \"a[\": [ without ]"),
             (
                 "prometheus,listen=unix:,colour=red",

@@ -1,106 +1,108 @@
 //! A page of `docs/` as a man page, so that neither can say what the other does not.
-//!
-//! Of Markdown it knows what those pages use: headings, paragraphs, tables, fenced code, and in a line of text code, links
-//! and bold.
 
 use clap_mangen::roff::{Inline, Roff, bold, italic, roman};
+use pulldown_cmark::{CowStr, Event, HeadingLevel, Options, Parser, Tag, TagEnd, TextMergeStream};
 
-/// The sections of `page` from its first `##` on.
+/// The sections of `page` from its first heading of the second level on.
 pub(crate) fn sections(page: &str) -> Roff {
-    let mut roff = Roff::new();
-    let body = page.find("\n## ").map_or("", |at| &page[at..]);
-    let mut lines = body.lines().peekable();
-    while let Some(line) = lines.next() {
-        if let Some(heading) = line.strip_prefix("## ") {
-            roff.control("SH", [heading.to_uppercase().as_str()]);
-        } else if let Some(heading) = line.strip_prefix("### ") {
-            roff.control("SS", [heading]);
-        } else if line.starts_with("```") {
-            code(&mut roff, lines.by_ref().take_while(|line| !line.starts_with("```")));
-        } else if line.starts_with('|') {
-            let mut rows = vec![cells(line)];
-            while let Some(row) = lines.next_if(|line| line.starts_with('|')) {
-                rows.push(cells(row));
+    let mut sections = Sections::default();
+    TextMergeStream::new(Parser::new_ext(page, Options::ENABLE_TABLES))
+        .skip_while(|event| !matches!(event, Event::Start(Tag::Heading { level: HeadingLevel::H2, .. })))
+        .for_each(|event| sections.take(event));
+    sections.roff
+}
+
+#[derive(Default)]
+struct Sections {
+    roff: Roff,
+    /// The text since the last block began.
+    line: Vec<Inline>,
+    strong: bool,
+    code: bool,
+    /// The cells of the table's first row.
+    headings: Vec<Vec<Inline>>,
+    /// The cells of the row that is being read.
+    row: Vec<Vec<Inline>>,
+}
+
+impl Sections {
+    fn take(&mut self, event: Event<'_>) {
+        match event {
+            Event::Start(Tag::Strong) => self.strong = true,
+            Event::End(TagEnd::Strong) => self.strong = false,
+            Event::Start(Tag::CodeBlock(_)) => self.code = true,
+            Event::Start(Tag::Item) => {
+                self.roff.control("IP", ["\u{2022}", "2"]);
             }
-            table(&mut roff, &rows);
-        } else if !line.is_empty() {
-            let mut paragraph = line.to_owned();
-            while let Some(more) = lines.next_if(|line| goes_on(line)) {
-                paragraph.push(' ');
-                paragraph.push_str(more);
-            }
-            roff.control("PP", []).text(inlines(&paragraph));
+            Event::Text(text) if self.code => self.example(&text),
+            Event::Text(text) if self.strong => self.line.push(italic(&*text)),
+            Event::Text(text) => self.line.push(roman(&*text)),
+            Event::Code(text) => self.line.push(bold(&*text)),
+            Event::SoftBreak | Event::HardBreak => self.line.push(roman(" ")),
+            Event::End(end) => self.end(end),
+            _ => (),
         }
     }
-    roff
-}
 
-/// Whether a line belongs to the paragraph of the one before it.
-fn goes_on(line: &str) -> bool {
-    !(line.is_empty() || line.starts_with(['|', '#']) || line.starts_with("```"))
-}
-
-fn code<'a>(roff: &mut Roff, lines: impl Iterator<Item = &'a str>) {
-    roff.control("PP", []).control("RS", ["4"]).control("nf", []);
-    for line in lines {
-        roff.text([roman(line)]);
+    fn end(&mut self, end: TagEnd) {
+        match end {
+            TagEnd::Heading(level) => self.heading(level),
+            TagEnd::Paragraph => {
+                let line = std::mem::take(&mut self.line);
+                self.roff.control("PP", []).text(line);
+            }
+            // Of a list without empty lines: an item of another one has a paragraph.
+            TagEnd::Item => {
+                let line = std::mem::take(&mut self.line);
+                self.roff.text(line);
+            }
+            TagEnd::CodeBlock => self.code = false,
+            TagEnd::TableCell => self.row.push(std::mem::take(&mut self.line)),
+            TagEnd::TableHead => self.headings = std::mem::take(&mut self.row),
+            TagEnd::TableRow => self.entry(),
+            _ => (),
+        }
     }
-    roff.control("fi", []).control("RE", []);
-}
+    fn heading(&mut self, level: HeadingLevel) {
+        let text: String = self
+            .line
+            .drain(..)
+            .map(|part| match part {
+                Inline::Roman(text) | Inline::Italic(text) | Inline::Bold(text) => text,
+                Inline::LineBreak => " ".to_owned(),
+            })
+            .collect();
+        if level == HeadingLevel::H2 {
+            self.roff.control("SH", [text.to_uppercase().as_str()]);
+        } else {
+            self.roff.control("SS", [text.as_str()]);
+        }
+    }
 
-/// Each row as an entry: its first cell, then the second, and of the others their headings, too.
-fn table(roff: &mut Roff, rows: &[Vec<String>]) {
-    let headings = rows.first().map_or(&[][..], Vec::as_slice);
-    // The second line of a table is its rule.
-    for row in rows.iter().skip(2) {
-        let Some((name, rest)) = row.split_first() else { continue };
-        roff.control("TP", []).text(inlines(name));
+    fn example(&mut self, text: &CowStr<'_>) {
+        self.roff.control("PP", []).control("RS", ["4"]).control("nf", []);
+        for line in text.lines() {
+            self.roff.text([roman(line)]);
+        }
+        self.roff.control("fi", []).control("RE", []);
+    }
+
+    /// A row as an entry: its first cell, then the second, and of the others their headings, too.
+    fn entry(&mut self) {
+        let mut row = std::mem::take(&mut self.row).into_iter();
+        let Some(name) = row.next() else { return };
+        self.roff.control("TP", []).text(name);
         let mut text = Vec::new();
-        for (place, cell) in rest.iter().enumerate().filter(|(_, cell)| !cell.is_empty()) {
+        for (place, cell) in row.enumerate().filter(|(_, cell)| !cell.is_empty()) {
             if place > 0 {
-                let heading = headings.get(place + 1).map_or("", String::as_str);
-                text.extend([roman("; ")].into_iter().chain(inlines(heading)).chain([roman(": ")]));
+                text.push(roman("; "));
+                text.extend(self.headings.get(place + 1).into_iter().flatten().cloned());
+                text.push(roman(": "));
             }
-            text.extend(inlines(cell));
+            text.extend(cell);
         }
-        roff.text(text);
+        self.roff.text(text);
     }
-}
-
-/// The cells of a row; `\|` is no end of one.
-fn cells(row: &str) -> Vec<String> {
-    const BAR: &str = "\u{1}";
-    let row = row.trim().trim_start_matches('|').replace("\\|", BAR);
-    row.trim_end_matches('|').split('|').map(|cell| cell.trim().replace(BAR, "|")).collect()
-}
-
-/// Code is bold, a link its text, bold is italic: a page has two faces beside the plain one.
-fn inlines(mut text: &str) -> Vec<Inline> {
-    let mut found = Vec::new();
-    while let Some(at) = text.find(['`', '[', '*']) {
-        let (before, rest) = text.split_at(at);
-        let marked = between(rest, "`", "`")
-            .map(|(code, rest)| (vec![bold(code)], rest))
-            .or_else(|| between(rest, "**", "**").map(|(text, rest)| (vec![italic(text)], rest)))
-            .or_else(|| link(rest).map(|(text, rest)| (inlines(text), rest)));
-        let (inside, after) = marked.unwrap_or_else(|| (vec![roman(&rest[..1])], &rest[1..]));
-        found.extend((!before.is_empty()).then(|| roman(before)));
-        found.extend(inside);
-        text = after;
-    }
-    found.extend((!text.is_empty()).then(|| roman(text)));
-    found
-}
-
-fn between<'a>(text: &'a str, start: &str, end: &str) -> Option<(&'a str, &'a str)> {
-    text.strip_prefix(start)?.split_once(end)
-}
-
-/// The text of `[text](address)`, and what follows it.
-fn link(text: &str) -> Option<(&str, &str)> {
-    let (inside, rest) = text.strip_prefix('[')?.split_once("](")?;
-    (!inside.contains('[')).then_some(())?;
-    Some((inside, rest.split_once(')')?.1))
 }
 
 #[cfg(test)]
@@ -108,14 +110,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn headings_text_tables_and_code_become_their_macros() {
-        let page = "# Title\n\nnot in it\n\n## A part\n\nSee\n`flux stats`\nand [here](there.md): [[x]].\n\n\
+    fn headings_text_lists_tables_and_code_become_their_macros() {
+        let page = "# Title\n\nnot in it\n\n## A `part`\n\nSee\n`flux stats`\n**and** [here](there.md): [[x]].\n\n\
                     | key | meaning | default |\n|---|---|---|\n| `a` | one \\| two | `1` |\n| `b` | three | |\n\n\
-                    ### Below\n\n```sh\n.dot \\ end\n```\n";
+                    ### Below\n\n- first\n- second\n  line\n\n```sh\n.dot \\ end\n\nmore\n```\n";
         insta::assert_snapshot!(sections(page).to_roff(), @r#"
         .SH "A PART"
         .PP
-        See \fBflux stats\fR and here: [[x]].
+        See \fBflux stats\fR \fIand\fR here: [[x]].
         .TP
         \fBa\fR
         one | two; default: \fB1\fR
@@ -123,10 +125,16 @@ mod tests {
         \fBb\fR
         three
         .SS Below
+        .IP • 2
+        first
+        .IP • 2
+        second line
         .PP
         .RS 4
         .nf
         \&.dot \\ end
+
+        more
         .fi
         .RE
         "#);
