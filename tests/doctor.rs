@@ -6,7 +6,7 @@ use std::net::UdpSocket;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use tests::{eventually, facts, long, number, query, real, series};
+use tests::{doctor, eventually, facts, ills, long, number, query, real, series};
 
 /// Rules want half a minute, or a whole one, of what they tell of; the rest is for a busy machine.
 const LIMIT: Duration = Duration::from_secs(240);
@@ -36,23 +36,9 @@ fn end(instance: Instance) {
     instance.stop().unwrap();
 }
 
-/// How the doctor ended, and what it said; as JSON.
-fn doctor(instance: &Instance) -> (Option<i32>, Value) {
-    let said =
-        instance.command(0, instance.program("flux-stats")).args(["doctor", "--json"]).output().unwrap();
-    let told = serde_json::from_slice(&said.stdout).unwrap_or(Value::Null);
-    (said.status.code(), told)
-}
-
-/// What it found, but for what is true of the machine that this runs on.
-fn ills(told: &Value) -> Vec<&Value> {
-    let all = told["findings"].as_array().into_iter().flatten();
-    all.filter(|finding| finding["name"] != "disk-low").collect()
-}
-
 /// Waits until the doctor finds it, which must then be the worst; the finding, whose query shows something.
 fn named_first(instance: &Instance, name: &str) -> Value {
-    let ask = || doctor(instance);
+    let ask = || doctor(instance, &[]);
     let is_named = |told: &Value| ills(told).iter().any(|finding| finding["name"] == name);
     let (status, told) = eventually(name, LIMIT, ask, |(_, told)| is_named(told));
     let finding = ills(&told)[0].clone();
@@ -70,7 +56,7 @@ fn named_first(instance: &Instance, name: &str) -> Value {
 /// Asks until there is enough history for every rule: nothing is ever found.
 fn hears_nothing(instance: &Instance) {
     let ask = || {
-        let (status, told) = doctor(instance);
+        let (status, told) = doctor(instance, &[]);
         assert_eq!(ills(&told), Vec::<&Value>::new());
         // Whether an answer has come at all is another's concern.
         let well = told["healthy"] == true;
@@ -82,7 +68,7 @@ fn hears_nothing(instance: &Instance) {
 
 /// Waits until nothing is found any more.
 fn well_again(instance: &Instance) {
-    let ask = || doctor(instance).1;
+    let ask = || doctor(instance, &[]).1;
     eventually("well again", LIMIT, ask, |told| !told.is_null() && ills(told).is_empty());
 }
 
@@ -139,7 +125,7 @@ fn an_idle_instance_hears_nothing_from_its_first_moment_on(backend: Backend) {
 fn ranks_without_the_module_leave_a_doubt(backend: Backend) {
     let instance = start(backend, 3);
     instance.remove([2], "stats-agg").unwrap();
-    let ask = || doctor(&instance);
+    let ask = || doctor(&instance, &[]);
     let (status, told) = eventually("a doubt", LIMIT, ask, |(_, told)| told["looked_at"]["absent"] == "2");
     assert_eq!(ills(&told), Vec::<&Value>::new());
     assert_eq!(status, Some(if told["healthy"] == true { 3 } else { 4 }));
@@ -264,7 +250,7 @@ fn a_lost_broker_and_a_silent_one_are_named_first() {
     let instance = start(backend, 5);
     let known = || series(&instance, "overlay.ranks_offline")["sum"].clone();
     eventually("all there", LIMIT, known, |offline| *offline == json!(0));
-    let history = || doctor(&instance).1["looked_at"]["seconds"].as_f64();
+    let history = || doctor(&instance, &[]).1["looked_at"]["seconds"].as_f64();
     eventually("a while in which they were", LIMIT, history, |seconds| seconds.is_some_and(|s| s >= 15.0));
     // A broker that is stopped does not say which process it is.
     let stopped = instance.broker_pid(3).unwrap().to_string();
@@ -282,7 +268,7 @@ fn a_lost_broker_and_a_silent_one_are_named_first() {
         let first = &ills(told)[..1];
         first.iter().any(|first| first["ranks"] == "4" && first["sentence"].to_string().contains("lost"))
     };
-    let ask = || doctor(&instance).1;
+    let ask = || doctor(&instance, &[]).1;
     eventually("which one", LIMIT, ask, |told| !ills(told).is_empty() && lost(told));
     instance.remove(0..4, "stats-agg").unwrap();
     // That a broker was killed is an error for `flux start`, rightly.

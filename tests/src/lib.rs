@@ -5,6 +5,7 @@ pub mod browser;
 
 use flux_testbed::{Backend, Instance};
 use serde_json::{Value, json};
+use std::ffi::OsString;
 use std::io::Write;
 use std::sync::Once;
 use std::time::{Duration, Instant};
@@ -122,6 +123,19 @@ pub fn number(value: &Value) -> f64 {
 pub fn coverage(answer: &Value) -> (String, String) {
     let text = |key: &str| answer["ranks"][key].as_str().unwrap_or("?").to_owned();
     (text("covered"), text("missing"))
+}
+
+/// How `flux stats doctor` ended, and what it said as JSON.
+pub fn doctor(instance: &Instance, environment: &[(OsString, OsString)]) -> (Option<i32>, Value) {
+    let mut command = instance.command(0, instance.program("flux-stats"));
+    let said = command.args(["doctor", "--json"]).envs(environment.iter().cloned()).output().unwrap();
+    (said.status.code(), serde_json::from_slice(&said.stdout).unwrap_or(Value::Null))
+}
+
+/// What it found, but for what is true of the machine that this runs on.
+pub fn ills(told: &Value) -> Vec<&Value> {
+    let all = told["findings"].as_array().into_iter().flatten();
+    all.filter(|finding| finding["name"] != "disk-low").collect()
 }
 
 /// Lines of a broker's log at a level that is a complaint.

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -60,13 +60,22 @@ pub struct Options {
     pub environment: Vec<(OsString, OsString)>,
     /// How the modules that it loads are built.
     pub profile: Profile,
+    /// Where its run directory is made. None: in the temporary folder.
+    pub folder: Option<PathBuf>,
 }
 
 impl Options {
     /// Four brokers in a binary tree.
     pub fn new(backend: Backend) -> Self {
-        let (config, environment) = (Value::Null, Vec::new());
-        Options { backend, size: 4, topology: Topology::Kary(2), config, environment, profile: Profile::OWN }
+        Options {
+            backend,
+            size: 4,
+            topology: Topology::Kary(2),
+            config: Value::Null,
+            environment: Vec::new(),
+            profile: Profile::OWN,
+            folder: None,
+        }
     }
 }
 
@@ -95,8 +104,11 @@ impl Instance {
         let machine = File::create(&machine).map_err(Error::io(format!("creating {}", machine.display())))?;
         machine.lock().map_err(Error::io("waiting for another instance to end"))?;
         // Short: the paths of sockets are.
-        let rundir =
-            tempfile::Builder::new().prefix("fluxtb-").tempdir().map_err(Error::io("making a rundir"))?;
+        let folder = options.folder.clone().unwrap_or_else(std::env::temp_dir);
+        let rundir = tempfile::Builder::new()
+            .prefix("fluxtb-")
+            .tempdir_in(folder)
+            .map_err(Error::io("making a rundir"))?;
         let running = match &options.backend {
             Backend::Real(flux) => Running::Real(Real::start(flux, &options, rundir.path())?),
             Backend::Embedded => Running::Embedded(Embedded::start(stage, &options, rundir.path())?),
