@@ -15,8 +15,6 @@ use crate::sink::Sink;
 use crate::snapshot::{Raw, Snapshot};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::eventfd::{EfdFlags, EventFd};
-use rustix::process::setpriority_process;
-use rustix::thread::gettid;
 use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::AsFd;
@@ -36,8 +34,6 @@ const NAP_MAX: Duration = Duration::from_secs(60);
 const AFTER_FAILURE: Duration = Duration::from_secs(1);
 /// As /proc and `ps` show it.
 const THREAD_NAME: &str = "stats-export";
-/// Of the thread; a broker's own threads have 0 as a rule.
-const NICE: i32 = 5;
 
 /// An exporter that is set, and its counts, which outlast what is set.
 #[derive(Debug, Clone)]
@@ -100,9 +96,6 @@ impl Exporter {
         let (orders, theirs) = sync_channel(WAITING_MAX);
         let with = shared.clone();
         let thread = Builder::new().name(THREAD_NAME.to_owned()).spawn(move || {
-            // Where there is too much to do for the processors, the broker's own threads come first. Not to be able to say
-            // so is no harm.
-            let _ = setpriority_process(Some(gettid()), NICE);
             run(&with, &theirs);
             *with.ended.lock().unwrap_or_else(PoisonError::into_inner) = true;
             with.has_ended.notify_all();

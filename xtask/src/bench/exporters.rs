@@ -8,13 +8,14 @@ use serde_json::json;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Modules in use do not end while the benchmark runs.
 const LONG: Duration = Duration::from_secs(3600);
 
 /// Jobs a second with the module and every sink that does not behave, against with the module alone; and the longest turn
-/// of the service's reactor at rank 0 after its load in both.
+/// of the service's reactor at rank 0 after its load, and the processors' time that its threads there take, in both. The
+/// last is the steadiest: what of the throughput it does not explain, the machine does.
 pub(super) fn exporters(backend: Backend, options: &Options) -> Result<()> {
     let Backend::Real(_) = &backend else { return Ok(()) };
     let profile = if options.debug { Profile::Debug } else { Profile::Release };
@@ -58,6 +59,10 @@ pub(super) fn exporters(backend: Backend, options: &Options) -> Result<()> {
         }
     });
     let mut longest = [Vec::new(), Vec::new()];
+    let mut shares = [Vec::new(), Vec::new()];
+    let pid = instance.broker_pid(0)?;
+    let processors = thread::available_parallelism()?.get() as f64;
+    let mut begun = (Instant::now(), 0.0);
     compare(&instance, options, |which, run| {
         match run {
             Run::Begins => {
@@ -66,6 +71,7 @@ pub(super) fn exporters(backend: Backend, options: &Options) -> Result<()> {
                 // The load is a long turn of its own, and no exporter's.
                 thread::sleep(Duration::from_secs(1));
                 instance.rpc(0, "stats-agg.stats-clear", json!({}))?;
+                begun = (Instant::now(), threads_cpu_s(pid)?);
             }
             Run::Ends => {
                 let ask =
@@ -73,17 +79,17 @@ pub(super) fn exporters(backend: Backend, options: &Options) -> Result<()> {
                 let answer = instance.rpc(0, "stats-agg.query", ask)?;
                 let turn = answer["series"][0]["max"]["value"].as_f64().context("no longest turn")?;
                 longest[usize::from(which)].push(turn * 1e3);
+                let share = (threads_cpu_s(pid)? - begun.1) / begun.0.elapsed().as_secs_f64() / processors;
+                shares[usize::from(which)].push(share * 100.0);
                 instance.remove(0..4, "stats-agg")?;
             }
         }
         Ok(())
     })?;
-    for (turns, what) in longest.iter_mut().zip(["without exporters", "with exporters"]) {
-        turns.sort_by(f64::total_cmp);
-        let median = turns.get(turns.len() / 2).context("no runs")?;
+    for (which, what) in ["without exporters", "with exporters"].into_iter().enumerate() {
+        let (turn, share) = (median(&mut longest[which])?, median(&mut shares[which])?);
         println!(
-            "longest turn of the reactor at rank 0, {what}: median {median:.2} ms of {} runs",
-            turns.len()
+            "rank 0 {what}: longest turn of the reactor {turn:.2} ms, its threads take {share:.2} % of all processors"
         );
     }
     instance.stop()?;
@@ -99,4 +105,24 @@ fn server(serve: impl Fn(TcpStream) + Send + Sync + Copy + 'static) -> Result<u1
         }
     });
     Ok(port)
+}
+
+/// The CPU time of the module's threads in a broker so far.
+fn threads_cpu_s(pid: u32) -> Result<f64> {
+    let mut sum = 0.0;
+    for thread in std::fs::read_dir(format!("/proc/{pid}/task"))? {
+        let folder = thread?.path();
+        let file = |name: &str| std::fs::read_to_string(folder.join(name));
+        // One that ended meanwhile is none of the module's.
+        let (Ok(name), Ok(times)) = (file("comm"), file("schedstat")) else { continue };
+        if ["stats-agg", "stats-export"].contains(&name.trim_end()) {
+            sum += times.split(' ').next().context("an empty schedstat")?.parse::<f64>()? / 1e9;
+        }
+    }
+    Ok(sum)
+}
+
+fn median(values: &mut [f64]) -> Result<f64> {
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied().context("no runs")
 }
