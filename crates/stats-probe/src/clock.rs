@@ -94,7 +94,10 @@ pub(crate) fn use_counter(wish: Clock) -> bool {
 /// The counter is constant and synchronous over the processors when the kernel keeps its own time by it.
 #[cfg(target_arch = "x86_64")]
 fn counter_trusted() -> bool {
-    use core::arch::x86_64::__cpuid;
+    // It is safe in newer toolchains than the oldest that is supported.
+    // SAFETY: every processor of this architecture has the instruction.
+    #[allow(unused_unsafe, reason = "see above")]
+    let cpuid = |leaf| unsafe { core::arch::x86_64::__cpuid(leaf) };
     let mut tsc_mode: libc::c_int = 0;
     // SAFETY: PR_GET_TSC stores one int where the argument points.
     let rc = unsafe { libc::prctl(libc::PR_GET_TSC, &mut tsc_mode as *mut libc::c_int) };
@@ -102,7 +105,7 @@ fn counter_trusted() -> bool {
         return false;
     }
     // "Invariant TSC": CPUID 8000_0007h, EDX bit 8 (Intel SDM volume 3, 18.17.1).
-    let invariant = __cpuid(0x8000_0000).eax >= 0x8000_0007 && __cpuid(0x8000_0007).edx & (1 << 8) != 0;
+    let invariant = cpuid(0x8000_0000).eax >= 0x8000_0007 && cpuid(0x8000_0007).edx & (1 << 8) != 0;
     let source = std::fs::read_to_string("/sys/devices/system/clocksource/clocksource0/current_clocksource");
     invariant && source.is_ok_and(|s| s.trim() == "tsc")
 }
