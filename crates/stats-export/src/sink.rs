@@ -135,7 +135,10 @@ fn read_secret(path: &std::path::Path) -> Result<String, String> {
         )));
     }
     let mut text = String::new();
-    file.take(SECRET_MAX).read_to_string(&mut text).map_err(|error| failed(&error.to_string()))?;
+    file.take(SECRET_MAX + 1).read_to_string(&mut text).map_err(|error| failed(&error.to_string()))?;
+    if text.len() as u64 > SECRET_MAX {
+        return Err(failed(&format!("expected at most {SECRET_MAX} bytes")));
+    }
     let secret = text.trim();
     let plain = !secret.is_empty() && secret.bytes().all(|b| b.is_ascii_graphic());
     plain.then(|| secret.to_owned()).ok_or_else(|| failed("expected a token, or USER:PASSWORD, on one line"))
@@ -186,6 +189,7 @@ mod tests {
             of("abc", 0o644),
             Err("others may access it (mode 644): expected 600, or 640 for a group".into())
         );
+        assert_eq!(of(&"a".repeat(5000), 0o600), Err("expected at most 4096 bytes".into()));
         assert_eq!(of("", 0o600), Err("expected a token, or USER:PASSWORD, on one line".into()));
         assert_eq!(of("a b", 0o640), Err("expected a token, or USER:PASSWORD, on one line".into()));
         assert!(read_secret(folder.path()).unwrap_err().ends_with("expected a regular file"));

@@ -427,3 +427,47 @@ fn scrapers_that_do_not_behave_do_not_keep_others_from_the_numbers() {
     assert!(stand.counts[0].refused.load(Relaxed) > 0);
     stand.end();
 }
+
+/// A scrape that is answered whole, with as many series as there are.
+fn scraped(at: SocketAddr, series: usize) {
+    let mut scraper = TcpStream::connect(at).unwrap();
+    scraper.set_read_timeout(Some(Duration::from_secs(15))).unwrap();
+    scraper.write_all(b"GET /metrics HTTP/1.1\r\nConnection: close\r\n\r\n").unwrap();
+    let mut text = String::new();
+    scraper.read_to_string(&mut text).unwrap();
+    assert!(text.starts_with("HTTP/1.1 200 OK"), "{}", &text[..text.len().min(200)]);
+    assert_eq!(text.lines().filter(|line| line.starts_with("flux_module_wakeups_total{")).count(), series);
+}
+
+#[test]
+fn requests_that_are_begun_and_answers_that_are_not_read_give_way_to_scrapes() {
+    const SERIES: usize = 5000;
+    let mut stand = Stand::new(&["prometheus,listen=127.0.0.1:0".to_owned()], SERIES);
+    let at = stand.bound(0);
+    stand.offer(1);
+    let begun = |_| {
+        let mut lazy = TcpStream::connect(at).unwrap();
+        lazy.write_all(b"G").unwrap();
+        lazy
+    };
+    let lazy: Vec<TcpStream> = (0..40).map(begun).collect();
+    (0..5).for_each(|_| scraped(at, SERIES));
+    drop(lazy);
+    // Of each of ten moments and two formats somebody is sent a body that is never read.
+    let mut deaf = Vec::new();
+    for moment in 0..10 {
+        stand.offer(1);
+        for accept in ["text/plain", "application/openmetrics-text"] {
+            let mut one = TcpStream::connect(at).unwrap();
+            let request = format!("GET /metrics HTTP/1.1\r\nAccept: {accept}\r\n\r\n");
+            one.write_all(request.repeat(20).as_bytes()).unwrap();
+            deaf.push(one);
+        }
+        // Slow is who has not read it after a second.
+        thread::sleep(Duration::from_millis(600));
+        scraped(at, SERIES);
+        assert_eq!(deaf.len(), 2 * (moment + 1));
+    }
+    drop(deaf);
+    stand.end();
+}

@@ -14,6 +14,17 @@ pub(crate) const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a connection may be idle: some scrape every two minutes.
 pub(crate) const IDLE_TIMEOUT: Duration = Duration::from_secs(150);
 
+/// From when on a client that reads an answer is slow: over a network most take milliseconds.
+const SLOW: Duration = Duration::from_secs(1);
+
+/// What a connection that gives way to others is at, the least first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum GivesWay {
+    Idle,
+    Asking,
+    Reading,
+}
+
 /// A socket that somebody has connected to.
 pub(crate) enum Stream {
     Tcp(TcpStream),
@@ -105,6 +116,18 @@ impl Connection {
     /// Whether nothing of a request has come, nor is one being answered.
     pub(crate) fn is_idle(&self) -> bool {
         self.sending.is_none() && self.received.is_empty()
+    }
+
+    /// How it may be ended where others need the room: less is done to who is idle than to who has begun a request, and to
+    /// that one less than to who takes too long to read an answer. `None`: not now.
+    pub(crate) fn gives_way(&self, now: Instant) -> Option<(GivesWay, Instant)> {
+        let way = match &self.sending {
+            None if self.received.is_empty() => GivesWay::Idle,
+            None => GivesWay::Asking,
+            Some(sending) if now.saturating_duration_since(sending.answer.asked) >= SLOW => GivesWay::Reading,
+            Some(_) => return None,
+        };
+        Some((way, self.deadline))
     }
 
     pub(crate) fn send(&mut self, answer: Answer, now: Instant) {

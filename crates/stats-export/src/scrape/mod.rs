@@ -12,7 +12,7 @@ use crate::formats::prometheus::{Format, expose};
 use crate::setting::{Place, Setting};
 use crate::sink::{Credentials, Selection, Sink, buffered};
 use crate::snapshot::Snapshot;
-use connection::{Answer, Connection, Event};
+use connection::{Answer, Connection, Event, GivesWay};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use listener::Listener;
@@ -25,7 +25,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-/// Connections at once: of more, the one that has been idle the longest ends; or the newest, if none is idle.
+/// Connections at once: of more, one gives way ([`GivesWay`]), or if none does the newest.
 const CONNECTIONS_MAX: usize = 32;
 /// Bodies that are being sent at once: they are of different moments and formats.
 const BODIES_MAX: usize = 8;
@@ -121,7 +121,7 @@ impl Scrape {
             let Some(listener) = &self.listener else { return };
             match listener.accept() {
                 Ok(Some(stream)) => {
-                    if self.connections.len() >= CONNECTIONS_MAX && !self.make_room() {
+                    if self.connections.len() >= CONNECTIONS_MAX && !self.make_room(now, GivesWay::Idle) {
                         Counts::add(&self.counts.refused, 1);
                         continue;
                     }
@@ -140,10 +140,17 @@ impl Scrape {
         }
     }
 
-    fn make_room(&mut self) -> bool {
-        let idle = self.connections.iter().filter(|(_, connection)| connection.is_idle());
-        let oldest = idle.min_by_key(|(_, connection)| connection.deadline()).map(|(number, _)| *number);
-        oldest.and_then(|number| self.connections.remove(&number)).is_some()
+    /// Ends one of those that give way; false: none does. An honest client's request comes at once, and so does its answer.
+    fn make_room(&mut self, now: Instant, from: GivesWay) -> bool {
+        let ways = self.connections.iter().filter_map(|(number, connection)| {
+            connection.gives_way(now).filter(|(way, _)| *way >= from).map(|way| (way, *number))
+        });
+        let Some(((way, _), number)) = ways.min() else { return false };
+        if way != GivesWay::Idle {
+            Counts::add(&self.counts.refused, 1);
+        }
+        self.connections.remove(&number);
+        true
     }
 
     fn go_on(&mut self, number: u64, now: Instant) {
@@ -223,7 +230,7 @@ impl Scrape {
             }
             _ => {}
         }
-        let Some(body) = self.body((request.format, request.gzip)) else {
+        let Some(body) = self.body((request.format, request.gzip), now) else {
             let text = "there are no numbers yet, or too many clients are slow to read theirs\n";
             return refuse(self, "503 Service Unavailable\r\nRetry-After: 2", text);
         };
@@ -237,14 +244,21 @@ impl Scrape {
         answer
     }
 
+    /// Bodies that somebody is being sent.
+    fn still_alive(&mut self) -> usize {
+        self.alive.retain(|body| body.strong_count() > 0);
+        self.alive.len()
+    }
+
     /// Made once for all who ask for the same.
-    fn body(&mut self, form: Form) -> Option<Body> {
+    fn body(&mut self, form: Form, now: Instant) -> Option<Body> {
         if let Some((_, body)) = self.bodies.iter().find(|(present, _)| *present == form) {
             return Some(body.clone());
         }
-        self.alive.retain(|body| body.strong_count() > 0);
-        if self.alive.len() >= BODIES_MAX {
-            return None;
+        while self.still_alive() >= BODIES_MAX {
+            if !self.make_room(now, GivesWay::Reading) {
+                return None;
+            }
         }
         let snapshot = self.snapshot.clone()?;
         let (format, gzip) = form;
