@@ -4,6 +4,9 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+/// The longest path of a Unix socket.
+const UNIX_PATH_MAX: usize = 107;
+
 /// Where a scraper finds us.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ListenAt {
@@ -19,7 +22,8 @@ impl ListenAt {
             // A broker's working directory is nobody's business.
             return match path {
                 "" => Some(ListenAt::Unix(None)),
-                path => path.starts_with('/').then(|| ListenAt::Unix(Some(path.into()))),
+                path => (path.starts_with('/') && path.len() <= UNIX_PATH_MAX)
+                    .then(|| ListenAt::Unix(Some(path.into()))),
             };
         }
         let numeric = text.strip_prefix("localhost:").map(|port| format!("127.0.0.1:{port}"));

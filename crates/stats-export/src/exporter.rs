@@ -32,6 +32,8 @@ const WAITING_MAX: usize = 8;
 const NAP_MAX: Duration = Duration::from_secs(60);
 /// After a failure of ours: not at once again.
 const AFTER_FAILURE: Duration = Duration::from_secs(1);
+/// What each exporter's error is then.
+const STUCK: &str = "the exporters' thread has not come back for several periods: a file system holds it, or it cannot keep up";
 /// As /proc and `ps` show it.
 const THREAD_NAME: &str = "stats-export";
 
@@ -79,7 +81,11 @@ pub struct Exporter {
     thread: Option<JoinHandle<()>>,
     /// A plan that found no room: it is never dropped.
     unsent: Option<Plan>,
+    /// Of the exporters of the last plan.
+    counts: Vec<Arc<Counts>>,
     missed: u64,
+    /// The thread did not take what was handed over last.
+    stuck: bool,
 }
 
 impl Exporter {
@@ -100,11 +106,20 @@ impl Exporter {
             *with.ended.lock().unwrap_or_else(PoisonError::into_inner) = true;
             with.has_ended.notify_all();
         })?;
-        Ok(Exporter { shared, orders, thread: Some(thread), unsent: None, missed: 0 })
+        Ok(Exporter {
+            shared,
+            orders,
+            thread: Some(thread),
+            unsent: None,
+            counts: Vec::new(),
+            missed: 0,
+            stuck: false,
+        })
     }
 
     /// Exporters as they are wanted from now on. Those that are as they were go on.
     pub fn plan(&mut self, plan: Plan) {
+        self.counts = plan.wanted.iter().map(|wanted| wanted.counts.clone()).collect();
         self.unsent = Some(plan);
         self.send_plan();
     }
@@ -120,16 +135,26 @@ impl Exporter {
     /// New numbers. Where the thread has not taken what came before they are missed.
     pub fn offer(&mut self, raw: Raw) {
         self.send_plan();
-        if self.order(Order::Numbers(Box::new(raw))).is_err() {
-            self.missed += 1;
+        let sent = self.order(Order::Numbers(Box::new(raw)));
+        self.noted(sent.is_ok());
+    }
+
+    /// Whether the thread took it. Where it does not come back, all of its exporters fail.
+    fn noted(&mut self, taken: bool) {
+        self.missed += u64::from(!taken);
+        match (taken, self.stuck) {
+            (false, _) => self.counts.iter().for_each(|counts| counts.fail(STUCK)),
+            // Each says anew how it does.
+            (true, true) => self.counts.iter().for_each(|counts| counts.forget_failure()),
+            (true, false) => {}
         }
+        self.stuck = !taken;
     }
 
     /// The answer to [`Setting::by_rank_question`] of the exporter of that name.
     pub fn offer_by_rank(&mut self, name: &str, answer: String) {
-        if self.order(Order::ByRank(name.to_owned(), answer)).is_err() {
-            self.missed += 1;
-        }
+        let sent = self.order(Order::ByRank(name.to_owned(), answer));
+        self.noted(sent.is_ok());
     }
 
     fn order(&self, order: Order) -> Result<(), Order> {
@@ -344,5 +369,26 @@ fn begin(wanted: &Wanted, plan: &Plan, now: Instant) -> Box<dyn Sink> {
         Type::Graphite | Type::GraphitePickle | Type::Influx | Type::Otlp | Type::OtlpJson => {
             Box::new(Push::new(setting, private_jobs, counts.clone(), now))
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn where_the_thread_does_not_come_back_every_exporter_fails_until_it_does() {
+        let counts: Arc<Counts> = Arc::default();
+        let setting = Setting::parse("json,target=/nonexistent/x.jsonl,period=at-exit").unwrap();
+        let mut exporter = Exporter::start().unwrap();
+        let wanted = vec![Wanted { setting, counts: counts.clone() }];
+        exporter.plan(Plan { wanted, ..Plan::default() });
+        exporter.noted(true);
+        assert_eq!(counts.failing_for(), None);
+        exporter.noted(false);
+        assert!(counts.failing_for().is_some() && exporter.missed() == 1);
+        assert_eq!(counts.last_error(), STUCK);
+        exporter.noted(true);
+        assert_eq!((counts.failing_for(), exporter.missed()), (None, 1));
     }
 }

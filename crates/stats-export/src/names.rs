@@ -48,6 +48,12 @@ pub(crate) fn words(base: &str) -> String {
     base.chars().map(word).collect()
 }
 
+/// A prefix as Prometheus takes it.
+pub(crate) fn prefix_words(prefix: &str) -> String {
+    let digit = prefix.starts_with(|first: char| first.is_ascii_digit());
+    (if digit { "_" } else { "" }).to_owned() + &words(prefix)
+}
+
 /// With `prefix` before it, unless it begins so, and with `middle` and the unit behind it.
 pub(crate) fn joined(prefix: &str, words: &str, middle: &str, unit: Unit) -> String {
     let mut name = String::with_capacity(prefix.len() + words.len() + middle.len() + 10);

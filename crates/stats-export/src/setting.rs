@@ -367,7 +367,9 @@ impl Given {
             return Err(bad(format!("beyond-loopback: only with type=prometheus, not with type={kind}")));
         }
         let form = match kind {
-            Type::Prometheus => "HOST:PORT with a loopback address (127.0.0.1:9464), unix: or unix:/PATH",
+            Type::Prometheus => {
+                "HOST:PORT with a loopback address (127.0.0.1:9464), unix: or unix:/PATH of at most 107 bytes"
+            }
             Type::Graphite => "HOST:PORT (carbon's is 2003)",
             Type::GraphitePickle => "HOST:PORT (carbon's is 2004)",
             Type::Statsd => "HOST:PORT (as a rule 8125) or unix:/PATH",
@@ -409,8 +411,8 @@ impl Given {
         match &place {
             Place::Listen(at) if !at.is_loopback() && self.beyond_loopback != Some(true) => {
                 Err(bad(format!(
-                    "{key}={value}: expected a loopback address; others on the network can read everything unless \
-                 credentials-file is set, and beyond-loopback=true says that this is wanted"
+                    "{key}={value}: expected a loopback address, or beyond-loopback=true beside it, and credentials-file: \
+                     without it others on the network see what guests may"
                 )))
             }
             _ => Ok(place),
@@ -470,7 +472,9 @@ mod tests {
 
     #[test]
     fn a_wrong_exporter_is_refused_with_key_value_and_what_is_allowed() {
+        let long = format!("prometheus,listen=unix:/{}", "x".repeat(107));
         for (text, said) in [
+            (long.as_str(), "listen=unix:/xx"),
             ("", "type=: expected one of prometheus, graphite, "),
             ("zabbix,target=a:1", "type=zabbix: expected one of prometheus"),
             ("prometheus", "listen: expected HOST:PORT with a loopback address"),

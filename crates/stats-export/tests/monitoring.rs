@@ -152,7 +152,7 @@ fn kubernetes_files_are_what_they_say_and_name_what_is_exported() {
     assert!(stats_export::Setting::parse(setting).is_ok(), "{setting}");
 
     let hpa = documents("hpa.yml");
-    assert_eq!(kinds(&hpa), ["ConfigMap", "HorizontalPodAutoscaler", "HorizontalPodAutoscaler"]);
+    assert_eq!(kinds(&hpa), ["ConfigMap", "HorizontalPodAutoscaler"]);
     let rules: Value = serde_yaml_ng::from_str(hpa[0]["data"]["config.yaml"].as_str().unwrap()).unwrap();
     assert!(rules["rules"][0]["seriesQuery"].as_str().unwrap().contains("node_(up|free)_count"));
     let exported = exported();

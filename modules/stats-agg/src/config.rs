@@ -89,6 +89,8 @@ pub(crate) struct Config {
     pub(crate) guest_series: usize,
     /// What leaves rank 0.
     pub(crate) exports: Vec<Setting>,
+    /// How many the table has that are not used.
+    pub(crate) unused_exports: usize,
     /// For tests: batches are taken of ranks up to this, though the instance has fewer. It holds from the load on.
     pub(crate) test_ranks: usize,
 }
@@ -110,12 +112,16 @@ impl fmt::Display for Config {
             guest_series,
             private_jobs: _,
             exports,
+            unused_exports,
             test_ranks,
         } = self;
         write!(f, "period={period:?} probe={probe} stall={stall:?} collect={collect} history={history:?} ")?;
         write!(f, "max-series={max_series} max-tags={max_tags} ttl={ttl:?} guest-query={guest_query} ")?;
         write!(f, "guest-push={guest_push} guest-series={guest_series}")?;
         exports.iter().try_for_each(|export| write!(f, " export={export}"))?;
+        if *unused_exports > 0 {
+            write!(f, " ({unused_exports} of the table not used: there is an argument export=)")?;
+        }
         let statsd: Vec<String> = statsd.iter().map(Address::to_string).collect();
         if *test_ranks > 0 {
             write!(f, " test-ranks={test_ranks}")?;
@@ -141,6 +147,7 @@ impl Default for Config {
             guest_push: false,
             guest_series: GUEST_SERIES,
             exports: Vec::new(),
+            unused_exports: 0,
             test_ranks: 0,
         }
     }
@@ -166,6 +173,7 @@ impl Config {
         }
         // Arguments win here, too: one of them, and the table's exporters are none.
         if arguments.iter().any(|argument| argument.starts_with("export=")) {
+            config.unused_exports = config.exports.len();
             config.exports.clear();
         }
         for argument in arguments {
@@ -343,6 +351,15 @@ mod tests {
         assert_eq!((config.period.as_millis(), config.probe), (500, ProbeMode::Proc));
         assert_eq!(config.stall, Duration::from_secs(60));
         assert_eq!((config.max_series, config.guest_query), (1000, true));
+    }
+
+    #[test]
+    fn exporters_of_the_table_that_an_argument_replaces_are_named_in_what_holds() {
+        let exports = json!({"stats-agg": {"export": [{ "type": "json", "target": "/x" }]}});
+        let config = with(exports.clone(), &["export=prometheus,listen=unix:"]).unwrap();
+        let told = " (1 of the table not used: there is an argument export=)";
+        assert!(config.exports.len() == 1 && config.to_string().contains(told), "{config}");
+        assert!(!with(exports, &[]).unwrap().to_string().contains("not used"));
     }
 
     #[test]

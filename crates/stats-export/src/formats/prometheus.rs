@@ -4,7 +4,7 @@
 //! (prometheus.io/docs/instrumenting/exposition_formats, github.com/prometheus/OpenMetrics).
 
 use super::number;
-use crate::names::{joined, labels, split, without_unit, words};
+use crate::names::{joined, labels, prefix_words, split, without_unit, words};
 use crate::snapshot::{Coverage, Point, QUANTILES, Snapshot, Timer, Unit, Value, View};
 use rustc_hash::{FxHashMap, FxHashSet};
 use stats_collect::described;
@@ -337,6 +337,7 @@ const OWN_LABELS: [&str; 2] = ["le", "quantile"];
 
 /// A snapshot as a Prometheus server reads it.
 pub fn expose(view: &View<'_>, prefix: &str, format: Format) -> Exposition {
+    let prefix = &prefix_words(prefix);
     let mut writer = Writer { prefix, format, families: Vec::new(), taken: HashSet::new() };
     writer.about_the_instance(view.snapshot);
     // Names and labels are of who may push anyway: nobody from outside chooses them to make these slow.
@@ -428,6 +429,13 @@ mod tests {
         let snapshot = sample::snapshot();
         insta::assert_snapshot!("text", expose(&snapshot.view(), "flux", Format::Text).text);
         insta::assert_snapshot!("openmetrics", expose(&snapshot.view(), "flux", Format::OpenMetrics).text);
+    }
+
+    #[test]
+    fn any_prefix_that_may_be_set_makes_names_that_prometheus_takes() {
+        let snapshot = sample::snapshot();
+        let text = expose(&snapshot.view(), "9a-b.c", Format::Text).text;
+        assert!(text.contains("\n_9a_b_c_module_wakeups_total{") && !text.contains("9a-b"), "{text}");
     }
 
     #[test]

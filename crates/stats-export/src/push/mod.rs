@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 const BUFFER_MAX: usize = 16 << 20;
 /// How long nothing is tried after a failure: twice as long after each, up to the greatest.
 const PAUSE_MIN: Duration = Duration::from_secs(1);
-const PAUSE_MAX: Duration = Duration::from_secs(60);
+const PAUSE_MAX: Duration = Duration::from_secs(15);
 
 /// One snapshot, as it is sent.
 #[derive(Debug)]

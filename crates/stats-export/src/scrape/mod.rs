@@ -97,6 +97,10 @@ impl Scrape {
             alive: Vec::new(),
         };
         scrape.listen(now);
+        // At once, and not only when somebody asks.
+        if let Some(Err(error)) = scrape.credentials.as_mut().map(|credentials| credentials.get(now)) {
+            scrape.counts.fail(&error);
+        }
         scrape
     }
 
