@@ -189,14 +189,47 @@ fn a_counter_that_changes_in_every_period_costs_its_amount_alone() {
     assert!(out.into_bytes().len() <= 300 * 3, "the mean of 5, 2, 1 and 1 bytes, and the frame");
 }
 
+/// The bytes of the page for maintainers' table after `title`.
+fn bytes_of_the_page(title: &str) -> Vec<u8> {
+    let page = include_str!("../../../../docs/maintainer.md");
+    let table = page.split_once(title).unwrap().1.split_once("| bytes | what |\n|---|---|\n").unwrap().1;
+    let rows = table.lines().take_while(|row| row.starts_with('|'));
+    let cells = rows.filter_map(|row| row.split('`').nth(1));
+    cells.flat_map(str::split_whitespace).map(|byte| u8::from_str_radix(byte, 16).unwrap()).collect()
+}
+
 #[test]
 fn the_question_that_the_page_for_maintainers_shows_is_read() {
-    let page = include_str!("../../../../docs/maintainer.md");
-    let table = page.split_once("| bytes | what |\n|---|---|\n").unwrap().1.split_once("\n\n").unwrap().0;
-    let cells = table.lines().filter_map(|row| row.split('`').nth(1));
-    let bytes: Vec<u8> =
-        cells.flat_map(str::split_whitespace).map(|byte| u8::from_str_radix(byte, 16).unwrap()).collect();
+    let bytes = bytes_of_the_page("A question is the shortest message");
     let question = Question { id: BatchId { rank: 1, epoch: 2, seq: 300 }, bound: Some(5) };
     assert_eq!(Message::decode(&bytes).unwrap(), Message::Question(question));
     assert_eq!(question.encode(), bytes);
+}
+
+#[test]
+fn the_batch_that_the_page_for_maintainers_shows_is_read() {
+    let bytes = bytes_of_the_page("A first batch of a leaf");
+    let amount = Amount::whole(5);
+    let gain = Gain { amount, peak: Peak::of(amount, 2 * SPAN_NS, 1) };
+    let batch = Regular {
+        rank: 1,
+        epoch: 2,
+        link_seq: 1,
+        after: 0,
+        closing: false,
+        generation: 0,
+        seq: Some(1),
+        span_ns: 2 * SPAN_NS,
+        coverage: vec![Group { age_ms: 0, closed: false, ranks: IdSet::from_iter([1]) }],
+        expiry_ms: 6000,
+        next: IdSet::new(),
+        contains: Ids::default(),
+        first: 0,
+        dictionary: vec![Key::new("app.x", &[("k", "v")], Kind::Counter, Unit::None).unwrap()],
+        flows: WireFlows { counters: vec![(0, gain)], ..WireFlows::default() },
+        states: Vec::new(),
+        withdrawn: Vec::new(),
+    };
+    assert_eq!(batch.encode(), bytes, "{:02x?}", batch.encode());
+    assert_eq!(Message::decode(&bytes).unwrap(), Message::Regular(Box::new(batch)));
 }
