@@ -93,12 +93,7 @@ pub(crate) fn read(bytes: &[u8]) -> Read {
     let connection = all("connection").to_ascii_lowercase();
     let says = |word: &str| connection.split(',').any(|part| part.trim() == word);
     let keep_alive = if parsed.version == Some(1) { !says("close") } else { says("keep-alive") };
-    let gzip = all("accept-encoding").split(',').any(|coding| {
-        let mut parts = coding.split(';').map(str::trim);
-        let name = parts.next().unwrap_or_default();
-        let none = parts.any(|part| part.strip_prefix("q=").is_some_and(|q| q.parse() == Ok(0.0)));
-        (name.eq_ignore_ascii_case("gzip") || name == "*") && !none
-    });
+    let gzip = accepts(&all("accept-encoding"), "gzip");
     let mut authorization =
         parsed.headers.iter().filter(|header| header.name.eq_ignore_ascii_case("authorization"));
     let token = authorization.next().and_then(|header| {
@@ -107,6 +102,23 @@ pub(crate) fn read(bytes: &[u8]) -> Read {
     });
     let format = Format::accepted(&all("accept"));
     Read::Whole(length, Request { wanted, format, gzip, head, keep_alive, token })
+}
+
+/// Whether a list of codings has this one, by its name or else by `*`, with a quality above zero (RFC 9110, 12.5.3).
+fn accepts(codings: &str, name: &str) -> bool {
+    let quality = |wanted: &str| {
+        codings.split(',').find_map(|coding| {
+            let mut parts = coding.split(';').map(str::trim);
+            let is_it = parts.next()?.eq_ignore_ascii_case(wanted);
+            let quality = parts.find_map(|part| {
+                let (key, value) = part.split_once('=')?;
+                // What is no number asks for nothing.
+                key.trim().eq_ignore_ascii_case("q").then(|| value.trim().parse().unwrap_or(0.0_f32))
+            });
+            is_it.then(|| quality.unwrap_or(1.0))
+        })
+    };
+    quality(name).or_else(|| quality("*")).is_some_and(|quality| quality > 0.0)
 }
 
 /// Whether they are equal, in a time that does not tell where they differ.
@@ -161,6 +173,26 @@ mod tests {
         assert_eq!(old, expected);
         assert!(whole("GET / HTTP/1.0\r\nConnection: foo, Keep-Alive\r\n\r\n").keep_alive);
         assert!(!whole("GET / HTTP/1.1\r\nConnection: close\r\n\r\n").keep_alive);
+    }
+
+    #[test]
+    fn a_coding_is_accepted_by_its_name_or_else_by_the_star() {
+        for yes in ["gzip", "br, GZIP;q=0.1", "*", "br;q=1, *;q=0.5", "gzip;q=1, *;q=0"] {
+            assert!(accepts(yes, "gzip"), "{yes}");
+        }
+        for no in [
+            "",
+            "br",
+            "gzip;q=0",
+            "gzip;q=0, *",
+            "gzip; Q = 0.0",
+            "gzip;q=-1",
+            "gzip;q=nan",
+            "gzip;q=x",
+            "*;q=0",
+        ] {
+            assert!(!accepts(no, "gzip"), "{no}");
+        }
     }
 
     #[test]
