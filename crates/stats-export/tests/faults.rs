@@ -6,7 +6,7 @@ use stats_core::{Amount, Key, Kind, Node, NodeConfig, Now, Query, Unit, Walk, Wa
 use stats_export::{Counts, Exporter, Plan, Raw, Setting, Wanted, settle};
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
-use std::os::unix::net::UnixDatagram;
+use std::os::unix::net::{UnixDatagram, UnixStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::thread;
@@ -470,4 +470,19 @@ fn requests_that_are_begun_and_answers_that_are_not_read_give_way_to_scrapes() {
     }
     drop(deaf);
     stand.end();
+}
+
+#[test]
+fn a_socket_whose_file_was_removed_is_made_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("metrics");
+    let mut stand = Stand::new(&[format!("prometheus,listen=unix:{}", path.display())], 10);
+    for _ in 0..2 {
+        stand.until("it listens", |_| UnixStream::connect(&path).is_ok());
+        std::fs::remove_file(&path).unwrap();
+        stand.offer(1);
+    }
+    stand.until("it listens again", |_| UnixStream::connect(&path).is_ok());
+    stand.end();
+    assert!(!path.exists());
 }

@@ -77,10 +77,17 @@ fn too_long(error: Errno) -> io::Error {
     }
 }
 
+impl SocketFile {
+    /// Whether it is there still, and the same.
+    pub fn is_there(&self) -> bool {
+        let same = |at: fs::Metadata| at.dev() == self.device && at.ino() == self.inode;
+        fs::symlink_metadata(&self.path).is_ok_and(same)
+    }
+}
+
 impl Drop for SocketFile {
     fn drop(&mut self) {
-        let same = |at: fs::Metadata| at.dev() == self.device && at.ino() == self.inode;
-        if fs::symlink_metadata(&self.path).is_ok_and(same) {
+        if self.is_there() {
             let _ = fs::remove_file(&self.path);
         }
     }

@@ -22,7 +22,7 @@ pub(crate) struct Listener {
     socket: Socket,
     /// As a scraper finds it.
     pub(crate) bound: ListenAt,
-    _file: Option<SocketFile>,
+    file: Option<SocketFile>,
 }
 
 impl Listener {
@@ -32,7 +32,7 @@ impl Listener {
                 let socket = TcpListener::bind(address)?;
                 socket.set_nonblocking(true)?;
                 let bound = ListenAt::Tcp(socket.local_addr()?);
-                Ok(Listener { socket: Socket::Tcp(socket), bound, _file: None })
+                Ok(Listener { socket: Socket::Tcp(socket), bound, file: None })
             }
             ListenAt::Unix(path) => Self::unix(path.as_deref().unwrap_or(default_path)),
         }
@@ -42,7 +42,12 @@ impl Listener {
         let (fd, file) = PrivateSocket::Stream.bind(path)?;
         listen(&fd, Backlog::new(BACKLOG)?)?;
         let bound = ListenAt::Unix(Some(path.to_owned()));
-        Ok(Listener { socket: Socket::Unix(fd.into()), bound, _file: Some(file) })
+        Ok(Listener { socket: Socket::Unix(fd.into()), bound, file: Some(file) })
+    }
+
+    /// Whether scrapers can still find it: somebody may have removed the file.
+    pub(crate) fn is_there(&self) -> bool {
+        self.file.as_ref().is_none_or(SocketFile::is_there)
     }
 
     /// Who has connected; `None`: nobody else.

@@ -312,7 +312,12 @@ fn whole(
 }
 
 impl Sink for Scrape {
-    fn offer(&mut self, snapshot: &Arc<Snapshot>, _now: Instant) {
+    fn offer(&mut self, snapshot: &Arc<Snapshot>, now: Instant) {
+        if self.listener.as_ref().is_some_and(|listener| !listener.is_there()) {
+            // First, so that it is not in the way of the next.
+            self.listener = None;
+            self.listen(now);
+        }
         self.snapshot = Some(snapshot.clone());
         self.bodies.clear();
     }
