@@ -13,6 +13,8 @@ pub const EXPORTERS_MAX: usize = 16;
 const PERIOD: Duration = Duration::from_secs(10);
 const PERIOD_MIN: Duration = Duration::from_secs(1);
 const PERIOD_MAX: Duration = Duration::from_secs(86_400);
+/// What names begin with, unless another prefix is set.
+const PREFIX: &str = "flux";
 /// A file of JSON lines is set aside when it has this size, unless another one is set.
 const ROTATE: u64 = 64 << 20;
 const ROTATE_MIN: u64 = 1 << 20;
@@ -155,7 +157,7 @@ impl Setting {
 
 impl fmt::Display for Setting {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Setting { name, kind, place, period, patterns, by_rank, .. } = self;
+        let Setting { name, kind, place, period, patterns, prefix, by_rank, credentials_file, rotate } = self;
         write!(f, "{kind}")?;
         match place {
             Place::Listen(at) if at.is_loopback() => write!(f, ",listen={at}")?,
@@ -170,6 +172,14 @@ impl fmt::Display for Setting {
             None => write!(f, ",period=at-exit")?,
         }
         patterns.iter().try_for_each(|pattern| write!(f, ",match={pattern}"))?;
+        if prefix != PREFIX {
+            write!(f, ",prefix={prefix}")?;
+        }
+        if *rotate != ROTATE {
+            write!(f, ",rotate={rotate}")?;
+        }
+        // Where the secret is, is none.
+        credentials_file.iter().try_for_each(|path| write!(f, ",credentials-file={}", path.display()))?;
         if *by_rank { write!(f, ",by=rank,name={name}") } else { write!(f, ",name={name}") }
     }
 }
@@ -347,7 +357,7 @@ impl Given {
             place,
             period: self.period.unwrap_or(Some(PERIOD)),
             patterns: self.patterns,
-            prefix: self.prefix.unwrap_or_else(|| "flux".to_owned()),
+            prefix: self.prefix.unwrap_or_else(|| PREFIX.to_owned()),
             by_rank,
             credentials_file: self.credentials_file,
             rotate: self.rotate.unwrap_or(ROTATE),
@@ -464,6 +474,10 @@ mod tests {
         let graphite = Setting::parse("graphite,target=carbon:2003,period=1m").unwrap();
         assert_eq!((graphite.kind, graphite.period), (Type::Graphite, Some(Duration::from_secs(60))));
         assert_eq!(graphite.to_string(), "graphite,target=carbon:2003,period=60s,name=");
+        let whole = "json,target=/x,period=1s,match=a.*,prefix=b,rotate=2097152,by=rank,name=c";
+        assert_eq!(Setting::parse(whole).unwrap().to_string(), whole);
+        let whole = "influx,target=http://h:1/write?db=a,period=1s,credentials-file=/x,name=c";
+        assert_eq!(Setting::parse(whole).unwrap().to_string(), whole);
         let json = Setting::parse("json,target=/tmp/x.jsonl,period=at-exit").unwrap();
         assert_eq!((json.period, json.rotate), (None, 64 << 20));
         let otlp = Setting::parse("otlp,target=http://[::1]:4318").unwrap();
