@@ -1,11 +1,9 @@
 //! Where to listen and where to send.
 
+use stats_ingest::is_socket_path;
 use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
-
-/// The longest path of a Unix socket.
-const UNIX_PATH_MAX: usize = 107;
 
 /// Where a scraper finds us.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -19,11 +17,9 @@ pub enum ListenAt {
 impl ListenAt {
     pub(crate) fn parse(text: &str) -> Option<Self> {
         if let Some(path) = text.strip_prefix("unix:") {
-            // A broker's working directory is nobody's business.
             return match path {
                 "" => Some(ListenAt::Unix(None)),
-                path => (path.starts_with('/') && path.len() <= UNIX_PATH_MAX)
-                    .then(|| ListenAt::Unix(Some(path.into()))),
+                path => is_socket_path(path).then(|| ListenAt::Unix(Some(path.into()))),
             };
         }
         let numeric = text.strip_prefix("localhost:").map(|port| format!("127.0.0.1:{port}"));

@@ -33,7 +33,8 @@ const NAP_MAX: Duration = Duration::from_secs(60);
 /// After a failure of ours: not at once again.
 const AFTER_FAILURE: Duration = Duration::from_secs(1);
 /// What each exporter's error is then.
-const STUCK: &str = "the exporters' thread has not come back for several periods: a file system holds it, or it cannot keep up";
+const STUCK: &str = "the exporters' thread has not come back for several periods: a file system holds it, or it cannot keep \
+                     up";
 /// As /proc and `ps` show it.
 const THREAD_NAME: &str = "stats-export";
 

@@ -3,6 +3,7 @@
 use crate::address::{Http, ListenAt, Remote};
 use serde_json::json;
 use stats_core::Query;
+use stats_ingest::is_socket_path;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -382,7 +383,7 @@ impl Given {
             }
             Type::Graphite => "HOST:PORT (carbon's is 2003)",
             Type::GraphitePickle => "HOST:PORT (carbon's is 2004)",
-            Type::Statsd => "HOST:PORT (as a rule 8125) or unix:/PATH",
+            Type::Statsd => "HOST:PORT (as a rule 8125) or unix:/PATH of at most 107 bytes",
             Type::Influx => {
                 "http://HOST:PORT/write?db=NAME or http://HOST:PORT/api/v2/write?org=ORG&bucket=BUCKET"
             }
@@ -396,7 +397,7 @@ impl Given {
             Type::Prometheus => ListenAt::parse(value).map(Place::Listen),
             Type::Graphite | Type::GraphitePickle => Remote::parse(value).map(Place::Remote),
             Type::Statsd => match value.strip_prefix("unix:") {
-                Some(path) => path.starts_with('/').then(|| Place::Unix(path.into())),
+                Some(path) => is_socket_path(path).then(|| Place::Unix(path.into())),
                 None => Remote::parse(value).map(Place::Remote),
             },
             Type::Influx => Http::parse(value)
@@ -489,6 +490,7 @@ mod tests {
         let long = format!("prometheus,listen=unix:/{}", "x".repeat(107));
         for (text, said) in [
             (long.as_str(), "listen=unix:/xx"),
+            (&long.replace("prometheus,listen", "statsd,target"), "target=unix:/xx"),
             ("", "type=: expected one of prometheus, graphite, "),
             ("zabbix,target=a:1", "type=zabbix: expected one of prometheus"),
             ("prometheus", "listen: expected HOST:PORT with a loopback address"),

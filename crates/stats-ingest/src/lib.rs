@@ -47,7 +47,7 @@ pub use counts::{BadLine, Counts, Refused};
 pub use identity::Refusal;
 pub use line::{Bad, Form, Line, Metric, Value};
 pub use listener::Listener;
-pub use private_socket::{PrivateSocket, SocketFile};
+pub use private_socket::{PrivateSocket, SocketFile, is_socket_path};
 pub use pushing::Pushing;
 pub use recorder::Recorder;
 pub use shard::{Change, Delta, HandOver, Limits, Shard};

@@ -67,6 +67,12 @@ impl PrivateSocket {
     }
 }
 
+/// Whether a socket can be at that path: it is absolute, since a broker's working directory is nobody's business, and has at
+/// most 107 bytes.
+pub fn is_socket_path(path: &str) -> bool {
+    path.starts_with('/') && UnixAddr::new(path).is_ok()
+}
+
 fn too_long(error: Errno) -> io::Error {
     match error {
         Errno::ENAMETOOLONG => io::Error::new(

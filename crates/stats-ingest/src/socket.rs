@@ -1,6 +1,6 @@
 //! Where lines arrive: loopback UDP, and Unix datagram sockets that the instance's owner alone can send to.
 
-use crate::private_socket::{PrivateSocket, SocketFile};
+use crate::private_socket::{PrivateSocket, SocketFile, is_socket_path};
 use nix::sys::socket::{setsockopt, sockopt};
 use std::fmt;
 use std::io;
@@ -23,7 +23,9 @@ pub enum Address {
 
 /// What is not an address to listen at.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("expected HOST:PORT with a loopback address (127.0.0.1:8125), unix: or unix:/PATH")]
+#[error(
+    "expected HOST:PORT with a loopback address (127.0.0.1:8125), unix: or unix:/PATH of at most 107 bytes"
+)]
 pub struct ParseAddressError;
 
 impl FromStr for Address {
@@ -34,12 +36,8 @@ impl FromStr for Address {
             return Ok(Address::Unix(None));
         }
         if let Some(path) = text.strip_prefix("unix:") {
-            // A broker's working directory is nobody's business.
-            return if path.starts_with('/') {
-                Ok(Address::Unix(Some(path.into())))
-            } else {
-                Err(ParseAddressError)
-            };
+            let good = is_socket_path(path);
+            return good.then(|| Address::Unix(Some(path.into()))).ok_or(ParseAddressError);
         }
         let numeric = text.strip_prefix("localhost:").map(|port| format!("127.0.0.1:{port}"));
         let address: SocketAddr =
@@ -140,6 +138,8 @@ mod tests {
 
     #[test]
     fn only_this_machine_can_send() {
+        assert!(parse(&format!("unix:/{}", "x".repeat(106))).is_ok());
+        assert!(parse(&format!("unix:/{}", "x".repeat(107))).is_err());
         for good in ["127.0.0.1:8125", "127.0.0.1:0", "[::1]:8125", "unix:", "unix:/run/x"] {
             assert_eq!(parse(good).unwrap().to_string(), good);
         }

@@ -1,7 +1,7 @@
 //! What exporters to sinks that do not behave cost the jobs of an instance, and the reactor of rank 0.
 
 use super::Options;
-use super::throughput::{Run, compare};
+use super::throughput::{Run, compare, median};
 use anyhow::{Context, Result};
 use flux_testbed::{Backend, Instance, Options as InstanceOptions, Profile};
 use serde_json::json;
@@ -87,10 +87,10 @@ pub(super) fn exporters(backend: Backend, options: &Options) -> Result<()> {
         Ok(())
     })?;
     for (which, what) in ["without exporters", "with exporters"].into_iter().enumerate() {
-        let (turn, share) = (median(&mut longest[which])?, median(&mut shares[which])?);
-        println!(
-            "rank 0 {what}: longest turn of the reactor {turn:.2} ms, its threads take {share:.2} % of all processors"
-        );
+        let (turn, share) =
+            (median(std::mem::take(&mut longest[which]))?, median(std::mem::take(&mut shares[which]))?);
+        println!("rank 0 {what}, ms of the reactor's longest turn: {turn}");
+        println!("rank 0 {what}, % of all processors in its threads: {share}");
     }
     instance.stop()?;
     Ok(())
@@ -120,9 +120,4 @@ fn threads_cpu_s(pid: u32) -> Result<f64> {
         }
     }
     Ok(sum)
-}
-
-fn median(values: &mut [f64]) -> Result<f64> {
-    values.sort_by(f64::total_cmp);
-    values.get(values.len() / 2).copied().context("no runs")
 }

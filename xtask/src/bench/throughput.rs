@@ -99,7 +99,7 @@ fn cpu_s(pid: u32) -> Result<f64> {
 }
 
 /// The median, and the 95 % interval around it.
-fn median(mut ratios: Vec<f64>) -> Result<String> {
+pub(super) fn median(mut ratios: Vec<f64>) -> Result<String> {
     ratios.sort_by(f64::total_cmp);
     let middle = |at: usize| ratios.get(at).context("no pairs");
     let median = (middle(ratios.len() / 2)? + middle((ratios.len().max(1) - 1) / 2)?) / 2.0;
