@@ -43,6 +43,10 @@ pub(crate) struct Ledger {
 }
 
 impl Ledger {
+    pub(crate) fn has_readers(&self) -> bool {
+        !self.bases.is_empty()
+    }
+
     /// A reader comes: what has been earned until now is not for him.
     pub(crate) fn enter<'a>(&mut self, held: impl Iterator<Item = &'a mut Held>) -> ReaderId {
         self.readers += 1;

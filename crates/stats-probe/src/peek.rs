@@ -115,7 +115,7 @@ fn read(remote: &RemoteTable) -> Peek {
 fn read_slot(header: &Header, slot: &Slot) -> PeekThread {
     let (pid, tid) = (header.pid.load(Relaxed), slot.tid());
     let (generation, scale) = (header.generation.load(Acquire), header.scale.load(Relaxed));
-    let stat = ThreadFiles::open(pid, tid).and_then(|f| f.read().ok()?);
+    let stat = ThreadFiles::open(pid, tid).and_then(|mut f| f.read().ok()?);
     let snapshot = slot.read();
     // Read after the snapshot: the state has lasted until at least now.
     let now = clock::ticks(header.use_counter.load(Relaxed) == 1);

@@ -143,7 +143,7 @@ impl Probe {
             }
         }
         registry.update();
-        let reader = registry.accounts.enter();
+        let reader = registry.enter();
         probe.before = (registry.overflow(), registry.clock_steps());
         drop(registry);
         probe.registry = Some((shared, reader));
@@ -251,7 +251,7 @@ impl Drop for Probe {
     fn drop(&mut self) {
         self.stop();
         if let Some((registry, reader)) = &self.registry {
-            lock(registry).accounts.leave(*reader);
+            lock(registry).leave(*reader);
         }
     }
 }

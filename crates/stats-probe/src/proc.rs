@@ -37,36 +37,90 @@ pub struct ThreadStat {
 /// as ESRCH once it has ended.
 #[derive(Debug)]
 pub(crate) struct ThreadFiles {
-    status: File,
-    /// None where the kernel was built without CONFIG_SCHED_INFO.
-    schedstat: Option<File>,
+    pid: u32,
+    tid: i32,
+    open: Open,
 }
 
-impl ThreadFiles {
-    pub(crate) fn open(pid: u32, tid: i32) -> Option<Self> {
-        let directory = PathBuf::from(format!("/proc/{pid}/task/{tid}"));
-        let status = File::open(directory.join("status")).ok()?;
-        Some(Self { status, schedstat: File::open(directory.join("schedstat")).ok() })
+#[derive(Debug)]
+enum Open {
+    Yes {
+        status: File,
+        /// None where the kernel was built without CONFIG_SCHED_INFO.
+        schedstat: Option<File>,
+    },
+    /// Not between two probes. With when the thread started, which tells it from a later one of the same tid.
+    No { started: Option<u64> },
+}
+
+impl Open {
+    fn of(pid: u32, tid: i32) -> io::Result<Self> {
+        let directory = task(pid, tid);
+        let status = File::open(directory.join("status"))?;
+        Ok(Self::Yes { status, schedstat: File::open(directory.join("schedstat")).ok() })
     }
 
     /// None: the thread has ended. An error: the kernel does not tell at this moment.
-    pub(crate) fn read(&self) -> io::Result<Option<ThreadStat>> {
+    fn read(&self) -> io::Result<Option<ThreadStat>> {
+        let Self::Yes { status, schedstat } = self else { return Ok(None) };
         let read = || {
             let mut buffer = [0; READ_BYTES];
-            let bytes = self.status.read_at(&mut buffer, 0)?;
+            let bytes = status.read_at(&mut buffer, 0)?;
             let mut stat = parse_status(buffer.get(..bytes).unwrap_or_default());
-            if let Some(file) = &self.schedstat {
+            if let Some(file) = schedstat {
                 let bytes = file.read_at(&mut buffer, 0)?;
                 (stat.cpu_ns, stat.runq_wait_ns, stat.timeslices) =
                     parse_schedstat(buffer.get(..bytes).unwrap_or_default()).unwrap_or_default();
             }
             Ok((bytes > 0 && stat.state != 'X' && stat.state != 'Z').then_some(stat))
         };
-        read().or_else(|error: io::Error| match error.raw_os_error() {
-            Some(libc::ESRCH) => Ok(None),
-            _ => Err(error),
-        })
+        unless_gone(read())
     }
+}
+
+impl ThreadFiles {
+    pub(crate) fn open(pid: u32, tid: i32) -> Option<Self> {
+        Some(Self { pid, tid, open: Open::of(pid, tid).ok()? })
+    }
+
+    /// None: the thread has ended. An error: the kernel does not tell at this moment. Opens what has been closed.
+    pub(crate) fn read(&mut self) -> io::Result<Option<ThreadStat>> {
+        if let Open::No { started } = self.open {
+            let Some(opened) = unless_gone(Open::of(self.pid, self.tid).map(Some))? else { return Ok(None) };
+            if started.is_none() || started != started_of(self.pid, self.tid) {
+                return Ok(None);
+            }
+            self.open = opened;
+        }
+        self.open.read()
+    }
+
+    /// Keeps nothing open until the next read.
+    pub(crate) fn close(&mut self) {
+        if matches!(self.open, Open::Yes { .. }) {
+            let started = started_of(self.pid, self.tid);
+            // It is this thread's, if this one lives after it was read.
+            let lives = matches!(self.open.read(), Ok(Some(_)));
+            self.open = Open::No { started: started.filter(|_| lives) };
+        }
+    }
+}
+
+fn task(pid: u32, tid: i32) -> PathBuf {
+    PathBuf::from(format!("/proc/{pid}/task/{tid}"))
+}
+
+/// When a thread started, in clock ticks since boot.
+fn started_of(pid: u32, tid: i32) -> Option<u64> {
+    parse_stat(&fs::read(task(pid, tid).join("stat")).ok()?).map(|(_, started)| started)
+}
+
+/// None: the error says that there is no such thread (any more).
+fn unless_gone<T>(read: io::Result<Option<T>>) -> io::Result<Option<T>> {
+    read.or_else(|error| match error.raw_os_error() {
+        Some(libc::ESRCH | libc::ENOENT) => Ok(None),
+        _ => Err(error),
+    })
 }
 
 fn text(bytes: &[u8]) -> &str {
@@ -112,7 +166,7 @@ pub(crate) fn has_ended(tid: i32) -> bool {
 
 /// When a process started, in clock ticks since boot: with the pid, its identity.
 pub(crate) fn start_time(pid: u32) -> Option<u64> {
-    parse_stat(&fs::read(format!("/proc/{pid}/stat")).ok()?).map(|(_, start)| start)
+    started_of(pid, i32::try_from(pid).ok()?)
 }
 
 /// Parent and start time from `/proc/PID/stat`. The name in parentheses may hold anything, even `)`.
@@ -230,8 +284,15 @@ mod tests {
         });
         let (thread, tid) = (thread.unwrap(), receive.recv().unwrap());
         assert!(thread_ids(pid).contains(&tid));
-        let files = ThreadFiles::open(pid, tid).unwrap();
+        let mut files = ThreadFiles::open(pid, tid).unwrap();
         assert_eq!(files.read().unwrap().unwrap().comm, "probe-test");
+        files.close();
+        assert_eq!(files.read().unwrap().unwrap().comm, "probe-test");
+        // One that started at another time is another.
+        let mut other = ThreadFiles { pid, tid, open: Open::No { started: Some(1) } };
+        assert_eq!(other.read().unwrap(), None);
+        let mut closed = ThreadFiles::open(pid, tid).unwrap();
+        closed.close();
         assert!(!has_ended(tid));
         thread.thread().unpark();
         thread.join().unwrap();
@@ -240,6 +301,7 @@ mod tests {
             std::thread::yield_now();
         }
         assert!(has_ended(tid));
+        assert_eq!(closed.read().unwrap(), None);
         assert!(ThreadFiles::open(pid, i32::MAX).is_none());
     }
 

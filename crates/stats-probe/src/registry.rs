@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::accounts::{Accounts, Who};
 use crate::attach;
 use crate::clock::{self, Scale};
-use crate::ledger::Held;
+use crate::ledger::{Held, ReaderId};
 use crate::mapping::RemoteTable;
 use crate::names::Mark;
 use crate::proc::{self, ThreadFiles};
@@ -105,6 +105,19 @@ impl Registry {
     /// All live threads, with whose account each is.
     pub(crate) fn threads(&self) -> impl Iterator<Item = (Who, i32, &Thread)> {
         self.threads.iter().map(|(id, thread)| (self.who(*id), id.1, thread))
+    }
+
+    /// A probe comes, for whom all begins now.
+    pub(crate) fn enter(&mut self) -> ReaderId {
+        self.accounts.enter()
+    }
+
+    /// A probe goes. Nothing is kept open for none.
+    pub(crate) fn leave(&mut self, reader: ReaderId) {
+        self.accounts.leave(reader);
+        if !self.accounts.ledger.has_readers() {
+            self.threads.values_mut().for_each(Thread::close_files);
+        }
     }
 
     fn who(&self, (pid, tid): Id) -> Who {

@@ -1,63 +1,6 @@
 //! The slot table: what the hook writes and everybody else reads.
 //!
-//! One mapping, readable from outside the process, of a header and a fixed number of slots, one slot a
-//! thread. All fields are little- or big-endian as the machine is; offsets in bytes; layout version 3.
-//!
-//! Header (4096 bytes, the rest of it zero):
-//!
-//! | offset | type | what |
-//! |---|---|---|
-//! | 0 | u64 | magic, the bytes `FLUXSLOT` |
-//! | 8 | u32 | layout version: 3 |
-//! | 12 | u32 | size of the header |
-//! | 16 | u32 | size of a slot |
-//! | 20 | u32 | number of slots |
-//! | 24 | u32 | pid |
-//! | 28 | u32 | 1: ticks are of the processor's counter; 0: nanoseconds of CLOCK_MONOTONIC |
-//! | 32 | u64 | start time of the process (field 22 of `/proc/PID/stat`): tells a stale file |
-//! | 40 | u32 | generation: odd while the hook is active, one more at every attach and detach |
-//! | 44 | u32 | 1: nested waits are told apart (`blocked` is available) |
-//! | 48 | u64 | nanoseconds per tick, times 2^32 |
-//! | 56 | u64 | CLOCK_MONOTONIC nanoseconds of the last sample taken inside the process |
-//! | 64 | u64 | threads that found no free slot |
-//!
-//! Slot (7488 bytes = 117 cache lines; an odd number, so that hot lines spread over the cache's sets):
-//!
-//! | offset | type | what |
-//! |---|---|---|
-//! | 0 | u64 | head: sequence << 32, generation << 8, state; the sequence is odd while the owner writes this line |
-//! | 8 | u64 | since: ticks at the last change of state |
-//! | 16 | u64 | work, in ticks, up to `since` |
-//! | 24 | u64 | sleep, same |
-//! | 32 | u64 | blocked, same |
-//! | 40 | u64 | wakeups |
-//! | 48 | u64 | longest work of one turn, ticks |
-//! | 56 | u64 | ticks at the end of that turn |
-//! | 64 | i32 | tid, 0: slot is free |
-//! | 68 | u32 | 1: its thread has come by; 0: made by a sampler, nothing known yet; 2, 3: for a moment, being taken, being given back. Written together with the tid, as one word |
-//! | 72 | u32 | depth of nested reactor runs (owner only) |
-//! | 76 | u32 | reserved |
-//! | 80 | u64 | work done earlier in this turn, if the state says split |
-//! | 88 | u64 | ticks at this turn's begin, if the state says split; else it began at `since` |
-//! | 96 | u64 | ticks at which this thread became known in this generation |
-//! | 104 | u64 | reserved |
-//! | 112 | [u8; 16] | comm at first sight, NUL-terminated |
-//! | 128 | u64 | calls that blocked: nested reactor runs and blocking receives |
-//! | 136 | u64 | the longest of them, ticks |
-//! | 144 | u64 | ticks at its end |
-//! | 152 | u64 | ticks at the begin of the one that is running, else 0 |
-//! | 160 | [u8; 160] | name of its module, whole, NUL-terminated; written by the sampler, empty until it is known |
-//! | 320 | [u32; 1792] | histogram of work per wakeup ([`crate::histogram`]); wraps |
-//!
-//! State: 1 working, 2 sleeping, 3 blocked (low two bits), plus 4 inside a nested reactor run, 8 split (this
-//! turn has had a nested wait), 16 unnamed (the name is still the one inherited from the broker). All that
-//! makes a turn unusual is in this one word, so that the usual turn is told by one comparison.
-//!
-//! **Consistency.** The owner is the only writer. Between two transitions work + sleep + blocked = `since`
-//! minus the time at which the slot became known, exactly, in ticks. The sequence lock makes a reader see
-//! all of the first line or none of it; the state that is going on is added by the reader (`now - since`
-//! to the current state), so that the sum is the wall time at every moment and nothing is counted twice
-//! when the turn ends: what the reader added was never written.
+#![doc = include_str!("../docs/slots.md")]
 
 use std::mem::{offset_of, size_of};
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering::*, fence};
@@ -170,18 +113,9 @@ impl std::fmt::Debug for Table {
     }
 }
 
-const _: () = {
-    assert!(size_of::<Header>() == 4096 && size_of::<Slot>() == 117 * 64);
-    assert!(offset_of!(Header, start_time) == 32 && offset_of!(Header, generation) == 40);
-    assert!(offset_of!(Header, scale) == 48 && offset_of!(Header, overflow) == 64);
-    assert!(size_of::<Hot>() == 64 && offset_of!(Hot, longest_at) == 56 && offset_of!(Hot, since) == 8);
-    assert!(
-        offset_of!(Slot, owner) == 64 && offset_of!(Slot, depth) == 72 && offset_of!(Slot, turn_work) == 80
-    );
-    assert!(offset_of!(Slot, known_since) == 96 && offset_of!(Slot, name) == 112);
-    assert!(offset_of!(Slot, blocked_calls) == 128 && offset_of!(Slot, histogram) == 320);
-    assert!(offset_of!(Table, slots) == 4096 && size_of::<Table>() >= 4096 + SLOTS * 117 * 64);
-};
+// Every reader of another build counts on these; the fields are compared with the page by a test.
+const _: () = assert!(size_of::<Header>() == 4096 && size_of::<Hot>() == 64 && size_of::<Slot>() == 117 * 64);
+const _: () = assert!(offset_of!(Table, slots) == 4096 && size_of::<Table>() == 4096 + SLOTS * 117 * 64);
 
 /// A consistent copy of a slot's first line.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

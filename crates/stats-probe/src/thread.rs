@@ -73,7 +73,7 @@ pub(crate) struct Thread {
 
 impl Thread {
     /// `born`: it was not there at the last look, so all of its CPU time is new. `asked`: as for [`Thread::look`].
-    pub(crate) fn new(files: ThreadFiles, born: bool, asked: u64, now_ns: u64) -> Option<Self> {
+    pub(crate) fn new(mut files: ThreadFiles, born: bool, asked: u64, now_ns: u64) -> Option<Self> {
         let stat = files.read().ok()??;
         let counted = if born { ThreadStat { comm: stat.comm, ..ThreadStat::default() } } else { stat };
         Some(Self {
@@ -103,8 +103,13 @@ impl Thread {
     }
 
     /// Reads the kernel's numbers; None: the thread has ended. Where they cannot be read they are those of the last look.
-    pub(crate) fn read_stat(&self) -> Option<ThreadStat> {
+    pub(crate) fn read_stat(&mut self) -> Option<ThreadStat> {
         self.files.read().unwrap_or_else(|_| Some(self.stat.clone()))
+    }
+
+    /// Nobody looks for a while.
+    pub(crate) fn close_files(&mut self) {
+        self.files.close();
     }
 
     /// Accounts for the time from the last look until now. `stat` is what the kernel says, None if the

@@ -326,6 +326,38 @@ fn two_probes_share_one_hook_and_the_last_takes_it_out() {
     assert_eq!(find(second.sample(), "shared").wakeups, seen);
 }
 
+/// What this process has open of threads in /proc.
+fn open_task_files() -> usize {
+    let links = std::fs::read_dir("/proc/self/fd").unwrap().flatten().map(|fd| std::fs::read_link(fd.path()));
+    links
+        .flatten()
+        .filter(|to| to.starts_with("/proc") && to.components().any(|c| c.as_os_str() == "task"))
+        .count()
+}
+
+#[test]
+fn the_last_probe_that_goes_leaves_nothing_open_and_the_next_goes_on() {
+    let _alone = alone();
+    let dir = tempfile::tempdir().unwrap();
+    let Some(object) = build(dir.path(), "libleft.so", &[]) else { return };
+    let lib = load(&object, libc::RTLD_NOW);
+    let turns: &'static AtomicU64 = Box::leak(Box::default());
+    let _reactor = Reactor::start(lib, "left", Duration::from_millis(1), count, turns as *const _ as usize);
+    let (mut first, second) = (attach(&lib, Clock::Auto), attach(&lib, Clock::Auto));
+    drop(second);
+    let cpu_ns = |probe: &mut Probe| find(probe.sample(), "left").cpu_ns;
+    cpu_ns(&mut first);
+    assert!(open_task_files() > 0);
+    drop(first);
+    assert_eq!(open_task_files(), 0);
+    wait_for(|| turns.load(Relaxed) >= 100);
+    let mut third = attach(&lib, Clock::Auto);
+    let before = (cpu_ns(&mut third), turns.load(Relaxed));
+    wait_for(|| turns.load(Relaxed) >= before.1 + 100);
+    let seen = find(third.sample(), "left");
+    assert!(seen.wakeups >= 100 && seen.cpu_ns > before.0, "{seen:?}");
+}
+
 #[test]
 fn totals_add_up_to_wall_and_never_fall_across_reloads_and_reattach() {
     let _alone = alone();

@@ -141,3 +141,93 @@ fn a_slot_is_given_back_or_claimed_and_never_both() {
     });
     assert!(t.slots.iter().all(|slot| slot.tid() == 0), "{t:?}");
 }
+
+/// The rows of the page's table after `title`: offset, bytes and meaning.
+fn rows(title: &str) -> Vec<(usize, usize, &'static str)> {
+    let page = include_str!("../../docs/slots.md");
+    let table =
+        page.split_once(title).unwrap().1.split_once("| offset | type | what |\n|---|---|---|\n").unwrap().1;
+    let rows = table.lines().map_while(|row| row.strip_prefix("| ")?.strip_suffix(" |"));
+    let cells = rows.map(|row| row.splitn(3, " | ").collect::<Vec<_>>());
+    cells.map(|cells| (cells[0].parse().unwrap(), bytes(cells[1]), cells[2])).collect()
+}
+
+/// How many bytes a type of the page takes.
+fn bytes(kind: &str) -> usize {
+    if let Some((each, count)) =
+        kind.strip_prefix('[').and_then(|list| list.strip_suffix(']')?.split_once("; "))
+    {
+        return bytes(each) * count.parse::<usize>().unwrap();
+    }
+    match kind {
+        "u8" => 1,
+        "u32" | "i32" => 4,
+        "u64" => 8,
+        _ => panic!("{kind}"),
+    }
+}
+
+/// Offset and bytes of fields.
+macro_rules! fields {
+    ($of:ident: $($field:ident)*) => {{
+        fn size<T>(_: fn(&$of) -> &T) -> usize {
+            size_of::<T>()
+        }
+        vec![$((offset_of!($of, $field), size(|of| &of.$field))),*]
+    }};
+}
+
+#[test]
+fn the_fields_of_the_page_are_those_of_the_code() {
+    let places = |title| rows(title).iter().map(|&(offset, bytes, _)| (offset, bytes)).collect::<Vec<_>>();
+    let header = fields!(Header: magic version header_bytes slot_bytes slot_count pid use_counter start_time generation
+        blocked_known scale sampled_ns overflow);
+    assert_eq!(places("**Header**"), header);
+
+    let mut slot = fields!(Hot: head since work sleep blocked wakeups longest longest_at);
+    slot.extend([(offset_of!(Slot, owner), 4), (offset_of!(Slot, owner) + 4, 4)]);
+    slot.extend(
+        fields!(Slot: depth _reserved0 turn_work turn_start known_since _reserved1 name blocked_calls
+        longest_blocked longest_blocked_at call_start module histogram),
+    );
+    assert_eq!(places("**Slot**"), slot);
+    let (offset, bytes) = *slot.last().unwrap();
+    assert_eq!(offset + bytes, size_of::<Slot>(), "nothing is left out at the end");
+    assert!(slot.windows(2).all(|two| two[0].0 + two[0].1 == two[1].0), "nor in between");
+}
+
+#[test]
+fn what_the_page_says_that_a_field_holds_is_what_is_written() {
+    let mapping = crate::mapping::Mapping::create().unwrap();
+    let header = rows("**Header**");
+    let word = |name: &str| {
+        let (offset, _, what) = *header.iter().find(|row| row.2.starts_with(name)).expect(name);
+        // SAFETY: the offset is of a 32-bit field of the header, as the test above makes sure.
+        let word =
+            unsafe { (&raw const *mapping.table).byte_add(offset).cast::<AtomicU32>().as_ref().unwrap() };
+        (word.load(Relaxed), what.rsplit_once(": ").and_then(|(_, said)| said.parse().ok()))
+    };
+    for name in ["layout version", "size of the header", "size of a slot", "number of slots"] {
+        let (written, said) = word(name);
+        assert_eq!(Some(written), said, "{name}");
+    }
+    assert_eq!(word("pid").0, std::process::id());
+    assert_eq!(header[0].2, "magic, the bytes `FLUXSLOT`");
+    assert_eq!(mapping.table.header.magic.load(Relaxed).to_ne_bytes(), *b"FLUXSLOT");
+
+    let page = include_str!("../../docs/slots.md");
+    assert!(page.contains(&format!("Layout version {VERSION};")) && page.contains(&format!("{SLOTS} slots")));
+    let states = format!(
+        "**State**: {WORKING} working, {SLEEPING} sleeping, {BLOCKED} blocked (low two bits), plus {NESTED} inside a nested \
+         reactor run, {SPLIT} split (this turn has had a nested wait), {UNNAMED} unnamed"
+    );
+    let said: Vec<&str> = page.split_whitespace().collect();
+    assert!(said.join(" ").contains(&states), "{states}");
+
+    // The head: sequence << 32, generation << 8, state.
+    let slot = Slot::boxed();
+    slot.become_known(3, 1000);
+    let head = slot.hot.head.load(Relaxed);
+    let (generation, state) = (head >> 8 & 0xff_ffff, head & 0xff);
+    assert_eq!((head >> 32 & 1, generation, state), (0, 3, u64::from(WORKING | UNNAMED)));
+}
