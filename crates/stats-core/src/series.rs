@@ -12,8 +12,9 @@ pub const TAGS_MAX: usize = 16;
 /// The longest tag key or value, in bytes.
 pub const TAG_MAX: usize = 200;
 /// Prefixes of the service's own series: what others push may not begin with one.
-pub const RESERVED: &[&str] =
-    &["modules.", "broker.", "stats-agg.", "jobs.", "resources.", "overlay.", GUESTS];
+pub const RESERVED: &[&str] = &["modules.", "broker.", ACCOUNTS, "jobs.", "resources.", "overlay.", GUESTS];
+/// What the service says of itself.
+const ACCOUNTS: &str = "stats-agg.";
 /// What other users than the instance's owner push is here, each user's under a number.
 pub const GUESTS: &str = "guests.";
 /// Series that such a user may have, unless another bound is set.
@@ -182,6 +183,11 @@ impl Key {
 
     fn is_of_guest(&self) -> bool {
         self.name.starts_with(GUESTS)
+    }
+
+    /// Whether the service says it of itself: what it refused, above all.
+    fn is_account(&self) -> bool {
+        self.name.starts_with(ACCOUNTS)
     }
 
     /// Whose series it is, where it was pushed: the first part of its name, of guests the first two. `None`: the service's own, for which room

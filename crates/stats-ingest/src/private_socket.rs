@@ -47,7 +47,8 @@ impl PrivateSocket {
     fn remove_left_over(self, path: &Path) -> io::Result<()> {
         let Ok(present) = fs::symlink_metadata(path) else { return Ok(()) };
         if !present.file_type().is_socket() {
-            return Err(io::Error::new(io::ErrorKind::AlreadyExists, "a file that is no socket is there"));
+            let said = format!("{}: a file that is no socket is there", path.display());
+            return Err(io::Error::new(io::ErrorKind::AlreadyExists, said));
         }
         // Without waiting: one whose owner accepts nobody would hold us up, and its owner may be us.
         let probe = self.socket(SockFlag::SOCK_NONBLOCK)?;

@@ -358,3 +358,53 @@ fn what_does_not_change_takes_next_to_no_room() {
     let each = fs::metadata(&path).unwrap().len() / 300;
     assert!(each < 800, "{each} bytes an answer, of which 100 series changed");
 }
+
+/// As somebody would who has this page alone: the description in `recording.rs`.
+#[test]
+fn a_file_is_what_its_description_says_byte_by_byte() {
+    let page = include_str!("../recording.rs");
+    // Offset and size of the row that goes on with `words`.
+    let field = |words: &str| {
+        let row = page.lines().find(|line| line.contains(words)).unwrap_or_else(|| panic!("{words}"));
+        let mut cells = row.trim_start_matches("//!").split_whitespace();
+        let offset: usize = cells.next().unwrap().parse().unwrap();
+        (offset, cells.next().unwrap().parse::<usize>().ok(), cells.collect::<Vec<_>>())
+    };
+    let bytes_of = |cells: &[&str]| -> Vec<u8> {
+        cells.iter().map_while(|cell| u8::from_str_radix(cell, 16).ok()).collect()
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join(PATH);
+    record(&path, &[]);
+    let file = fs::read(&path).unwrap();
+
+    let (at, size, cells) = field("89 66 6C");
+    assert_eq!(file[at..at + size.unwrap()], bytes_of(&cells)[..]);
+    let (at, size, cells) = field("the format's version");
+    let version: u16 = cells.last().unwrap().parse().unwrap();
+    assert_eq!((&file[at..at + 2], size), (&version.to_le_bytes()[..], Some(2)));
+
+    let frame = &file[at + 2..];
+    let (at, size, cells) = field("F1 52 45 43");
+    assert_eq!(frame[at..at + size.unwrap()], bytes_of(&cells)[..]);
+    let (at, ..) = field("n, the length of the body");
+    let n = u32::from_le_bytes(frame[at..at + 4].try_into().unwrap()) as usize;
+    let (body, size, _) = field("the body: DEFLATE");
+    assert_eq!(size, None);
+    let (at, ..) = field("CRC-32 (IEEE) of bytes 4..8 and 12..21+n");
+    let mut sum = crc32fast::Hasher::new();
+    sum.update(&frame[4..8]);
+    sum.update(&frame[12..21 + n]);
+    assert_eq!(frame[at..at + 4], sum.finalize().to_le_bytes());
+    let ((kind, ..), (when, size, _)) =
+        (field("what the body is: 1 session"), field("when: seconds since 1970"));
+    assert_eq!((frame[kind], size), (1, Some(8)));
+    assert_eq!(f64::from_le_bytes(frame[when..when + 8].try_into().unwrap()), 1.0);
+    let mut content = Vec::new();
+    let mut inflated = flate2::read::DeflateDecoder::new(&frame[body..body + n]);
+    std::io::Read::read_to_end(&mut inflated, &mut content).unwrap();
+    assert_eq!(postcard::from_bytes::<Session>(&content).unwrap(), Session::default());
+    // The next frame, the end, begins right behind it, and is the last.
+    let end = &frame[body + n..];
+    assert_eq!((&end[..4], end[kind]), (&frame[..4], 5));
+}

@@ -207,6 +207,15 @@ fn the_question_that_the_page_for_maintainers_shows_is_read() {
 }
 
 #[test]
+fn the_receipt_that_the_page_for_maintainers_shows_is_read() {
+    let bytes = bytes_of_the_page("What comes back is a receipt");
+    let receipt =
+        Receipt { status: Status::Taken, rank: 0, epoch: 3, generation: 0, period_ns: 2_000_000_000 };
+    assert_eq!(Receipt::decode(&bytes).unwrap(), receipt);
+    assert_eq!(receipt.encode(), bytes);
+}
+
+#[test]
 fn the_batch_that_the_page_for_maintainers_shows_is_read() {
     let bytes = bytes_of_the_page("A first batch of a leaf");
     let amount = Amount::whole(5);

@@ -129,6 +129,22 @@ fn a_runaway_handle_does_not_push_out_the_service_s_series() {
 }
 
 #[test]
+fn where_no_room_is_left_each_refusal_is_told_once() {
+    let (mut node, mut intake) = (node(100), Intake::new(TTL));
+    let own = |n| Key::new(&format!("modules.m{n}.wakeups"), &[], Kind::Counter, Unit::None).unwrap();
+    assert!((0..100).all(|n| node.declare(own(n)).is_ok()));
+    let many: Vec<Value> = (0..50).map(|n| counter(&format!("app.n{n}"), 1)).collect();
+    let error = intake.take(&mut node, at(0), Pusher::Owner, push("h", 1, many.into())).unwrap_err();
+    assert!(error.text.contains("the limit of 100 series (max-series) is reached"), "{}", error.text);
+    assert_eq!(node.events().overflow, 50);
+    let refused = find(&node, "stats-agg.refused");
+    assert_eq!((refused[0]["total"].as_i64(), refused.as_array().unwrap().len()), (Some(50), 1), "{refused}");
+    // Nor is that room without end.
+    let told = |n| Key::new(&format!("stats-agg.x{n}"), &[], Kind::Counter, Unit::None).unwrap();
+    assert!((0..1000).filter(|&n| node.declare(told(n)).is_ok()).count() < 256);
+}
+
+#[test]
 fn a_gauge_is_set_changed_kept_over_a_reload_and_gone_after_its_time() {
     let (mut one, mut intake) = (node(100), Intake::new(TTL));
     let gauge = |key: &str, value: f64| json!([{ "name": "g", "type": "gauge", key: value }]);

@@ -81,6 +81,8 @@ pub(crate) struct Catalog {
 const RESERVE: usize = 8;
 /// How many times the free room a source may have: alone, three quarters of what is for sources.
 const SHARE: usize = 3;
+/// Beyond the room so many may be what the service says of itself: where it is full, that has to be told.
+const ACCOUNTS_MAX: usize = 256;
 /// This part of the room is what guests may have together.
 const GUESTS_PART: usize = 4;
 
@@ -131,7 +133,8 @@ impl Catalog {
     }
 
     fn add(&mut self, key: Key) -> Result<SeriesId, Refused> {
-        let number = u32::try_from(self.ids.len()).ok().filter(|_| self.ids.len() < self.max);
+        let max = if key.is_account() { (self.max + ACCOUNTS_MAX).min(CATALOG_MAX) } else { self.max };
+        let number = u32::try_from(self.ids.len()).ok().filter(|_| self.ids.len() < max);
         let number = number.ok_or(Refused::Full(self.max))?;
         if let Some(source) = key.source() {
             self.pushed += 1;
