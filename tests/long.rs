@@ -182,7 +182,8 @@ fn half_an_hour_of_load_leaves_memory_descriptors_and_logs_as_they_were() {
         world.jobs
     ));
     say(
-        "| rank | MiB after a third | after two thirds | at the end | descriptors | threads |\n|---|---|---|---|---|---|",
+        "| rank | MiB, 2nd quarter (jobs) | 3rd quarter | 4th quarter | descriptors, 3rd and 4th | threads |\n\
+         |---|---|---|---|---|---|",
     );
     let mut grown = Vec::new();
     for (rank, held) in &held {
@@ -192,7 +193,7 @@ fn half_an_hour_of_load_leaves_memory_descriptors_and_logs_as_they_were() {
             [&held[quarter..2 * quarter], &held[2 * quarter..3 * quarter], &held[3 * quarter..]].map(median);
         let mib = |of: Held| of.rss as f64 / 1024.0;
         say(&format!(
-            "| {rank} | {:.1} | {:.1} | {:.1} | {} to {} | {} to {} |",
+            "| {rank} | {:.1} | {:.1} | {:.1} | {}, {} | {}, {} |",
             mib(first),
             mib(middle),
             mib(last),
