@@ -3,6 +3,7 @@
 use flux_testbed::{Backend, Error, Instance, Options};
 use serde_json::{Value, json};
 use std::cell::Cell;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 use tests::{complaints, coverage, eventually, facts, number, query, say, series, tree};
@@ -232,6 +233,13 @@ fn resident_bytes(instance: &Instance, rank: u32) -> u64 {
     line.trim().trim_end_matches(" kB").trim().parse::<u64>().unwrap() * 1024
 }
 
+/// What a broker has open of /proc: flux-core itself keeps nothing of it open.
+fn open_of_proc(instance: &Instance, rank: u32) -> Vec<PathBuf> {
+    let fds =
+        std::fs::read_dir(format!("/proc/{}/fd", instance.broker_pid(rank).unwrap())).unwrap().flatten();
+    fds.filter_map(|fd| std::fs::read_link(fd.path()).ok()).filter(|to| to.starts_with("/proc")).collect()
+}
+
 /// Fact 5: fifty times under jobs, and as often in peace.
 fn reloading_under_load_loses_nothing_and_leaves_no_trace(backend: Backend) {
     const ROUNDS: usize = 50;
@@ -287,6 +295,7 @@ fn reloading_under_load_loses_nothing_and_leaves_no_trace(backend: Backend) {
     assert!(grown <= QUIET_GROWTH_MAX, "rank 1 grew by {grown} bytes, without jobs");
     assert!(total.get() > 0.0);
     for rank in 0..3 {
+        assert_eq!(open_of_proc(&instance, rank), Vec::<PathBuf>::new());
         assert_eq!(complaints(&instance, rank), Vec::<String>::new());
     }
     instance.stop().unwrap();
