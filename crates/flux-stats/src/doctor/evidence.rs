@@ -5,7 +5,7 @@ use crate::hosts::Hosts;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Series that rules look at.
-pub(crate) const PATTERNS: [&str; 10] = [
+pub(crate) const PATTERNS: [&str; 11] = [
     "modules.*.{work_s,wakeups,blocked_s,blocked_calls,longest_blocked_s,cpu_s,runq_wait_s,stalled,loaded}",
     "modules.*.{idle_s,sendq,recvq,rss_bytes,rx.*,tx.*}",
     "modules.job-manager.{active_jobs,inactive_jobs,alloc_queued,alloc_pending}",
@@ -14,6 +14,7 @@ pub(crate) const PATTERNS: [&str; 10] = [
     "overlay.{ranks_offline,ranks_torpid,heartbeat_age_s,sendq,recvq,events}",
     "jobs.{run,total,purged}",
     "resources.nodes.{total,free,down}",
+    "stats-agg.{overflow,gauges_overflow,refused}",
     "stats-agg.statsd.{packets,dropped}",
     "stats-agg.export.*.{failing_s,buffered_bytes}",
 ];

@@ -4,9 +4,9 @@ mod export;
 mod growth;
 mod jobs;
 mod limits;
+mod losses;
 mod modules;
 mod ranks;
-mod statsd;
 
 use super::evidence::{Evidence, Module};
 use super::finding::{Finding, Unit};
@@ -44,7 +44,7 @@ pub(crate) struct Rule {
 
 /// All there are. Of findings that are equally bad those of the first rule come first: causes before what follows from
 /// them.
-pub(crate) const RULES: [Rule; 13] = [
+pub(crate) const RULES: [Rule; 14] = [
     ranks::MISSING,
     modules::STALLED,
     limits::DESCRIPTORS,
@@ -57,7 +57,8 @@ pub(crate) const RULES: [Rule; 13] = [
     growth::MEMORY,
     jobs::HELD_BACK,
     export::FAILING_EXPORT,
-    statsd::DROPPING,
+    losses::NO_ROOM,
+    losses::DROPPING,
 ];
 
 /// What is wrong, the worst first.

@@ -380,6 +380,28 @@ fn datagrams_that_are_dropped_are_told_if_they_are_not_a_few() {
 }
 
 #[test]
+fn what_finds_no_room_is_told_and_who_pushes_most_of_it() {
+    let refused = |prefix: &str, reason: &str, rate: f64| {
+        let told = told().counter("stats-agg.overflow", 1, 2.0);
+        let mut told = told.counter("stats-agg.refused", 1, rate);
+        told.0["series"][1]["tags"] = json!({ "prefix": prefix, "reason": reason });
+        told
+    };
+    let found = refused("app", "full", 1.0).found();
+    assert_eq!(names(&found), ["series-full"]);
+    assert!(
+        found[0].sentence.ends_with(r#"(max-series), most of those pushed begin with "app""#),
+        "{}",
+        found[0].sentence
+    );
+    // Metrics that were malformed have not been lost for want of room.
+    let found = refused("app", "name", 1.0).found();
+    assert!(found[0].sentence.ends_with("(max-series)"), "{}", found[0].sentence);
+    assert_eq!(names(&told().counter("stats-agg.gauges_overflow", 2, 1.0).found()), ["series-full"]);
+    assert_eq!(told().counter("stats-agg.overflow", 1, 0.0).found(), []);
+}
+
+#[test]
 fn an_exporter_that_has_not_worked_for_a_minute_is_told_by_its_name() {
     let exporter = |seconds: f64| {
         let told = told().gauge("stats-agg.export.influx.failing_s", 0, seconds);

@@ -214,6 +214,8 @@ fn a_guest_has_names_of_its_own_and_disturbs_nobody_s() {
     assert!(reasons[1].contains("modules.") && reasons[2].contains("guests."), "{reasons:?}");
     let refused = find(&node, "stats-agg.refused");
     assert!(refused.as_array().unwrap().iter().all(|one| one["tags"]["prefix"] == "guests"), "{refused}");
+    // Nor does what is beyond its quota alarm anyone.
+    assert_eq!(node.events().overflow, 0);
     // What a handle says that it dropped is an owner's word.
     let lie = json!({ "version": 1, "id": "h", "seq": 3, "dropped": 1_000_000, "metrics": [] });
     intake.take(&mut node, at(0), guest, lie).unwrap();

@@ -8,9 +8,12 @@ use crate::series::{Key, Kind, Refused, SeriesId};
 use crate::value::{Peak, Samples};
 
 impl Node {
-    /// Makes room for a series, or finds it. What does not fit under `max_series` is refused, and counted.
+    /// Makes room for a series, or finds it. What does not fit under `max_series` is refused, and counted; what is beyond a
+    /// guest's own quota is refused.
     pub fn declare(&mut self, key: Key) -> Result<SeriesId, Refused> {
-        let id = self.catalog.declare(key).inspect_err(|_| self.events.overflow += 1)?;
+        let no_room = |refused: &Refused| matches!(refused, Refused::Full(_) | Refused::Share(_));
+        let id =
+            self.catalog.declare(key).inspect_err(|why| self.events.overflow += u64::from(no_room(why)))?;
         self.own.declare(id);
         Ok(id)
     }
