@@ -39,6 +39,11 @@ pub(crate) struct Options {
 pub(crate) enum Error {
     #[error("{0} is on another node: log in there, or name a rundir or a broker's pid")]
     Remote(String),
+    #[error(
+        "FLUX_URI is not set, and there is no system instance here ({SYSTEM_RUNDIR}): run this in an instance, or name a \
+         rundir or a broker's pid"
+    )]
+    NoInstance,
     #[error("{}: {why}", path.display())]
     Rundir { path: PathBuf, why: std::io::Error },
     #[error(
@@ -123,7 +128,14 @@ fn shown(options: &Options, reach: &Reach) -> Result<String, Error> {
             Ok(pid) => vec![process(pid)?],
             Err(_) => rundir(Path::new(target))?,
         },
-        None => rundir(&default_rundir(reach.uri())?)?,
+        None => {
+            let uri = reach.uri();
+            let (named, path) = (uri.is_some(), default_rundir(uri)?);
+            if !named && !path.exists() {
+                return Err(Error::NoInstance);
+            }
+            rundir(&path)?
+        }
     };
     if options.json {
         let json = serde_json::json!({ "version": VERSION, "brokers": brokers });

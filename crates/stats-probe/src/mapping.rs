@@ -65,7 +65,9 @@ impl Mapping {
             fs::remove_file(path).map_err(explain)?;
         }
         symlink(target, path).map_err(explain)?;
-        self.published.push(path.to_owned());
+        if !self.published.iter().any(|published| published == path) {
+            self.published.push(path.to_owned());
+        }
         Ok(())
     }
 

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::ffi::c_void;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::*;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -75,7 +76,7 @@ pub struct Status {
 pub struct Probe {
     status: Status,
     attached: bool,
-    /// Where a preloaded hook shows its table for us.
+    /// Where the hook's table is shown.
     shown: Option<PathBuf>,
     registry: Option<(Arc<Mutex<Registry>>, ReaderId)>,
     /// Overflow and clock steps when it started: the registry's go on from probe to probe.
@@ -87,6 +88,11 @@ pub struct Probe {
 fn lock(registry: &Mutex<Registry>) -> MutexGuard<'_, Registry> {
     // Totals are sums of independent steps: what a panic interrupted is at worst one look not added.
     registry.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Why a table is not to be seen at a path, if it is not.
+fn not_shown(path: &Path) -> Option<String> {
+    (!path.exists()).then(|| format!("{} cannot be made", path.display()))
 }
 
 impl Probe {
@@ -159,10 +165,10 @@ impl Probe {
                 table,
                 scale: Scale::calibrate(use_counter, attach::CALIBRATION),
                 blocked_known: table.header.blocked_known.load(Relaxed) == 1,
-                private: path.filter(|p| !p.exists()).map(|p| format!("{} cannot be made", p.display())),
+                private: path.and_then(not_shown),
             };
             self.status.mode = Mode::Preload;
-            self.shown = path.map(Path::to_owned);
+            self.shown = options.slot_path.clone();
             return Ok((attached, Source::Preload));
         }
         if options.mode == Mode::Preload {
@@ -173,7 +179,21 @@ impl Probe {
         }
         let attached = attach::attach(options.anchor as usize, path, options.clock)?;
         self.attached = true;
+        self.shown = options.slot_path.clone();
         Ok((attached, Source::Attach))
+    }
+
+    /// Shows the table again where somebody has removed what shows it: who cleans up old files, say.
+    fn show_again(&mut self) {
+        let Some(path) = &self.shown else { return };
+        if matches!(std::fs::symlink_metadata(path), Err(error) if error.kind() == ErrorKind::NotFound) {
+            if self.attached {
+                attach::show(Some(path), true)
+            } else {
+                preload::find(Some(path), true)
+            };
+            self.status.slots_private = not_shown(path);
+        }
     }
 
     /// What is measured, and what is not and why.
@@ -213,6 +233,7 @@ impl Probe {
     /// Reads everything: one entry a name, in the order of names, totals since this probe started. Names
     /// stay when their threads end.
     pub fn sample(&mut self) -> &[ModuleSample] {
+        self.show_again();
         self.samples.clear();
         let Some((registry, reader)) = &self.registry else { return &[] };
         let mut registry = lock(registry);
@@ -234,7 +255,7 @@ impl Probe {
     /// Takes the hook out, if no other probe of the process needs it. [`Probe::sample`] goes on with the
     /// numbers of /proc. May be called again, and is by `drop`.
     pub fn stop(&mut self) {
-        if let Some(path) = self.shown.take() {
+        if let Some(path) = self.shown.take().filter(|_| !self.attached) {
             preload::find(Some(&path), false);
         }
         if std::mem::take(&mut self.attached) {

@@ -4,6 +4,7 @@
 mod standin;
 
 use std::ffi::c_void;
+use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering::*};
 use std::time::{Duration, Instant};
@@ -356,6 +357,32 @@ fn the_last_probe_that_goes_leaves_nothing_open_and_the_next_goes_on() {
     wait_for(|| turns.load(Relaxed) >= before.1 + 100);
     let seen = find(third.sample(), "left");
     assert!(seen.wakeups >= 100 && seen.cpu_ns > before.0, "{seen:?}");
+}
+
+#[test]
+fn a_slot_table_s_link_that_is_removed_is_made_again_and_goes_with_the_probe() {
+    let _alone = alone();
+    let dir = tempfile::tempdir().unwrap();
+    let Some(object) = build(dir.path(), "liblink.so", &[]) else { return };
+    let lib = load(&object, libc::RTLD_NOW);
+    let path = dir.path().join("slots");
+    let shown = |path: &Path| stats_probe::peek::peek(path).is_ok();
+    std::fs::write(&path, "somebody's").unwrap();
+    let start = || Probe::start(Options { slot_path: Some(path.clone()), ..Options::attach(lib.anchor) });
+    let mut probe = start();
+    assert!(probe.status().slots_private.unwrap().contains("slots"));
+    probe.sample();
+    assert_eq!(std::fs::read(&path).unwrap(), b"somebody's");
+    for _ in 0..2 {
+        std::fs::remove_file(&path).unwrap();
+        probe.sample();
+        assert!(shown(&path));
+        assert_eq!(probe.status().slots_private, None);
+    }
+    probe.stop();
+    assert!(std::fs::symlink_metadata(&path).is_err());
+    probe.sample();
+    assert!(std::fs::symlink_metadata(&path).is_err(), "a probe that was stopped shows nothing");
 }
 
 #[test]
