@@ -65,8 +65,12 @@ impl Runs {
         for _ in 0..from.count(RUNS_MAX)? {
             let beyond = DecodeError::Malformed("number of a batch beyond 64 bits");
             let first = next.checked_add(from.uint()?).ok_or(beyond.clone())?;
+            // In order, each at the end: however many there are, that takes no longer than to read them.
+            if runs.0.last().is_some_and(|&(_, last)| first - last < 2) {
+                return Err(DecodeError::Malformed("runs of numbers that touch"));
+            }
             next = first.checked_add(from.uint()?).ok_or(beyond)?;
-            runs.add(first, next);
+            runs.0.push((first, next));
         }
         Ok(runs)
     }
@@ -108,6 +112,14 @@ impl Ids {
         for (&of, runs) in &other.of {
             runs.0.iter().for_each(|&(first, last)| self.add_run(of, first, last));
         }
+    }
+
+    /// Whether `more` fit beside these: an epoch with too many runs could not be read by who it is sent to.
+    pub(crate) fn has_room_for(&self, more: &Ids) -> bool {
+        more.of.iter().all(|(of, runs)| {
+            let mine = self.of.get(of).map_or(0, |mine| mine.0.len());
+            mine + runs.0.len() <= RUNS_MAX
+        })
     }
 
     pub(crate) fn ranks(&self) -> impl Iterator<Item = u32> + '_ {
@@ -152,10 +164,15 @@ impl Ids {
         let mut ids = Ids::default();
         for _ in 0..from.count(IDS_MAX)? {
             let (of, runs) = ((from.u32()?, from.fixed64()?), Runs::decode(from)?);
-            runs.0.iter().for_each(|&(first, last)| ids.add_run(of, first, last));
+            ids.runs += runs.0.len();
             if runs.0.is_empty() || ids.runs > IDS_MAX {
                 return Err(DecodeError::Malformed("identities beyond their bound, or none of an epoch"));
             }
+            // An epoch that came twice could have more runs than anybody may send on.
+            if ids.of.last_key_value().is_some_and(|(last, _)| *last >= of) {
+                return Err(DecodeError::Malformed("identities out of order"));
+            }
+            ids.of.insert(of, runs);
         }
         Ok(ids)
     }
@@ -271,7 +288,8 @@ impl Marks {
     /// Whether there is room for `ids`: a rank that leaves too many gaps has lost count.
     pub(crate) fn has_room_for(&self, ids: &Ids) -> bool {
         ids.of.iter().all(|(&(rank, epoch), runs)| {
-            self.merged(rank, epoch).is_none_or(|mine| mine.0.len() + runs.0.len() <= RUNS_MAX)
+            let mine = self.merged(rank, epoch).map_or(0, |mine| mine.0.len());
+            mine + runs.0.len() <= RUNS_MAX
         })
     }
 
@@ -354,6 +372,61 @@ mod tests {
         assert_eq!(back, contained);
         assert_eq!(ids(8, &[2]).without_next(&latest).1, ids(8, &[2]));
         assert!(!Ids::default().add_next(&IdSet::range(5, 5), &latest));
+    }
+
+    fn read(entries: &[(u32, u64, &[(u64, u64)])]) -> Result<Ids, DecodeError> {
+        let mut out = Writer::new();
+        out.count(entries.len());
+        for &(rank, epoch, runs) in entries {
+            out.uint(u64::from(rank));
+            out.fixed64(epoch);
+            Runs(runs.to_vec()).encode(&mut out);
+        }
+        Ids::decode(&mut Reader::new(&out.into_bytes()))
+    }
+
+    #[test]
+    fn identities_are_read_as_they_are_written_and_in_no_other_way() {
+        let whole = read(&[(1, 9, &[(0, 3), (5, 5)]), (2, 0, &[(7, 7)])]).unwrap();
+        assert_eq!((whole.len(), whole.of.len()), (3, 2));
+        let mut out = Writer::new();
+        whole.encode(&mut out);
+        assert_eq!(Ids::decode(&mut Reader::new(&out.into_bytes())).unwrap(), whole);
+        let refused = |entries: &[(u32, u64, &[(u64, u64)])]| read(entries).unwrap_err().to_string();
+        // Of one epoch there could be more runs than a message may hold, and joining them would take time.
+        for twice in [(1, 9), (1, 8), (0, 99)] {
+            let text = refused(&[(1, 9, &[(5, 5)]), (twice.0, twice.1, &[(0, 0)])]);
+            assert!(text.contains("out of order"), "{text}");
+        }
+        assert!(refused(&[(1, 9, &[(0, 3), (4, 4)])]).contains("touch"));
+        assert!(refused(&[(1, 9, &[(0, 3), (3, 3)])]).contains("touch"));
+        assert!(refused(&[(1, 9, &[])]).contains("none of an epoch"));
+        let gaps: Vec<(u64, u64)> = (0..=RUNS_MAX as u64).map(|run| (2 * run, 2 * run)).collect();
+        assert!(read(&[(1, 9, &gaps[1..])]).is_ok());
+        assert!(refused(&[(1, 9, &gaps)]).contains("beyond its bound"));
+    }
+
+    #[test]
+    fn what_has_room_can_be_read_again() {
+        let gaps =
+            |from: u64, runs: usize| ids(1, &(0..runs as u64).map(|run| from + 2 * run).collect::<Vec<_>>());
+        let (mut marks, mut all) = (Marks::default(), gaps(0, RUNS_MAX - 1));
+        marks.add_all(&all);
+        let full = gaps(100_000, 2);
+        assert!(!marks.has_room_for(&full) && !all.has_room_for(&full));
+        let last = gaps(100_000, 1);
+        assert!(marks.has_room_for(&last) && all.has_room_for(&last));
+        marks.add_all(&last);
+        all.add_all(&last);
+        let mut out = Writer::new();
+        marks.encode(&mut out);
+        all.encode(&mut out);
+        let bytes = out.into_bytes();
+        let mut from = Reader::new(&bytes);
+        assert_eq!((Marks::decode(&mut from).unwrap(), Ids::decode(&mut from).unwrap()), (marks, all));
+        // Of an epoch that nobody has heard of, too.
+        assert!(!Marks::default().has_room_for(&gaps(0, RUNS_MAX + 1)));
+        assert!(!Ids::default().has_room_for(&gaps(0, RUNS_MAX + 1)));
     }
 
     #[test]

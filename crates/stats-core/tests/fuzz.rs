@@ -6,7 +6,9 @@
 //! searches by coverage.
 
 use peak_alloc::PeakAlloc;
-use stats_core::{Amount, Intake, Key, Kind, Node, NodeConfig, Now, Pusher, Query, Samples, Unit};
+use stats_core::{
+    Amount, Intake, Key, Kind, MergeRefused, Node, NodeConfig, Now, Pusher, Query, Samples, Unit,
+};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -125,7 +127,11 @@ fn any_batch_is_taken_or_refused_and_the_node_goes_on() {
         if now >= parent.next_deadline_ns() {
             parent.tick(at(now));
             let mut sent = 0;
+            let saved = Node::restore(parent.config().clone(), at(now), &parent.save());
+            assert!(saved.is_ok(), "what it leaves to its next load: {}", saved.unwrap_err());
             while let Some(transmit) = parent.poll_transmit(at(now)) {
+                let above = Node::new(config(0, 0), at(now)).handle_merge(at(now), &transmit.payload);
+                assert!(!matches!(above, Err(MergeRefused::Decode(_))), "{}", above.unwrap_err());
                 parent.handle_response(transmit.token, Err(stats_core::SendFailure::Refused));
                 sent += 1;
                 assert!(

@@ -114,8 +114,10 @@ impl Node {
         if series > SERIES_MAX {
             return Err(MergeRefused::Dictionary { rank: batch.rank, max: SERIES_MAX });
         }
-        self.check_overlap(&batch.contains, id)?;
-        self.check_room(&batch.contains)?;
+        if let Some(id) = id {
+            batch.contains.add(id);
+            self.check_identities(&batch.contains, id)?;
+        }
         if batch.after == 0 {
             self.drop_link(batch.rank);
             self.links.insert(batch.rank, new);
@@ -132,8 +134,7 @@ impl Node {
             link.latest.follow(&batch.contains);
             link.seq = batch.link_seq;
         }
-        if let Some(id) = id {
-            batch.contains.add(id);
+        if id.is_some() {
             self.marks.add_all(&batch.contains);
             if !self.is_root() {
                 self.open.contains.add_all(&batch.contains);
@@ -146,19 +147,15 @@ impl Node {
         Ok(Status::Taken)
     }
 
-    /// What a batch contains has arrived here before, or would be too much to remember.
-    fn check_overlap(&self, contains: &Ids, id: Option<BatchId>) -> Result<(), MergeRefused> {
-        let Some(id) = id else { return Ok(()) };
-        if self.marks.meets(contains) || !self.marks.has_room_for(contains) {
+    /// What a batch contains, itself and all: it has arrived here before, would be too much to remember, or finds no room
+    /// to be sent on.
+    fn check_identities(&self, all: &Ids, id: BatchId) -> Result<(), MergeRefused> {
+        if self.marks.meets(all) || !self.marks.has_room_for(all) {
             return Err(MergeRefused::Overlap { rank: id.rank, seq: id.seq });
         }
-        Ok(())
-    }
-
-    /// There is no room to send on what it contains.
-    fn check_room(&self, contains: &Ids) -> Result<(), MergeRefused> {
         let waiting = self.open.contains.len();
-        if !self.is_root() && waiting + contains.len() >= CONTAINS_MAX {
+        let fits = waiting + all.len() < CONTAINS_MAX && self.open.contains.has_room_for(all);
+        if !self.is_root() && !fits {
             return Err(MergeRefused::Full { rank: self.config.rank, waiting });
         }
         Ok(())
@@ -265,15 +262,14 @@ impl Node {
         if batch.doubt && (elsewhere || !self.has_room_for_relay()) {
             return Ok(Status::NotTaken);
         }
-        self.check_overlap(&batch.contains, Some(batch.id))?;
-        self.check_room(&batch.contains)?;
+        let mut all = batch.contains.clone();
+        all.add(batch.id);
+        self.check_identities(&all, batch.id)?;
         let ids: Vec<_> = batch.dictionary.iter().map(|key| self.declare_below(key)).collect();
         self.adopt(batch.generation);
         self.events.merged_values += batch.flows.len() as u64;
         let (flows, lost) = batch.flows.translated(|number| *ids.get(number as usize)?);
         self.events.overflow += lost;
-        let mut all = batch.contains.clone();
-        all.add(batch.id);
         self.marks.add_all(&all);
         if batch.doubt && !self.is_root() {
             self.relay(batch.id, batch.generation, batch.contains, flows);

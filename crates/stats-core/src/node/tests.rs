@@ -124,3 +124,36 @@ fn very_many_batches_set_aside_take_bounded_room_and_lose_nothing() {
         .fold(Amount::default(), |sum, (_, amount)| sum.plus(amount));
     assert_eq!((kept, leaf.events().parked), (Amount::whole(1199), 1199));
 }
+
+/// A rank that lies below takes what it is told up to where the ranks above could not read it any more: what it hands
+/// on, and what it leaves to its next load, is always read.
+#[test]
+fn no_claims_of_a_child_make_its_parent_unreadable() {
+    let claims = |epoch: u64, from: u64, gap: u64| {
+        let mut contains = Ids::default();
+        (0..900).for_each(|run| contains.add(BatchId { rank: 3, epoch, seq: from + gap * run }));
+        contains
+    };
+    let (mut root, mut middle) = (node(0, 2, 100), node(1, 2, 100));
+    count(&mut middle, "app.x", 5);
+    let (mut taken, mut seq) = (0, 0);
+    let mut offer = |middle: &mut Node, contains: Ids| {
+        seq += 2;
+        let id = BatchId { rank: 3, epoch: 12, seq };
+        let (dictionary, flows) = (vec![], WireFlows::default());
+        let message = Detached { id, doubt: false, bound: None, generation: 0, contains, dictionary, flows };
+        taken += usize::from(middle.handle_merge(at(1), &message.encode()).is_ok());
+    };
+    // Marks forget an epoch behind sixteen others: then as many runs of it are new again.
+    for round in 0..3 {
+        offer(&mut middle, claims(5, 10_000 * round, 2));
+        (100..120).for_each(|epoch| offer(&mut middle, claims(epoch + 100 * round, 0, 1)));
+    }
+    // And each batch is one more of its own epoch.
+    (0..1200).for_each(|_| offer(&mut middle, Ids::default()));
+    assert!(taken > 900, "{taken}");
+    let mut middle = Node::restore(middle.config().clone(), at(2), &middle.save()).unwrap();
+    exchange(&mut middle, &mut root, at(4));
+    let total = root.total(root.find(&Key::new("app.x", &[], Kind::Counter, Unit::None).unwrap()).unwrap());
+    assert_eq!(total, Amount::whole(5));
+}
