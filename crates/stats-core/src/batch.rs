@@ -9,7 +9,7 @@ mod flows;
 
 use crate::idset::IdSet;
 use crate::marks::{BatchId, Ids};
-use crate::series::Key;
+use crate::series::{CATALOG_MOST, Key};
 use crate::value::States;
 use crate::wire::{DecodeError, Reader, Writer, list};
 pub(crate) use flows::WireFlows;
@@ -28,8 +28,10 @@ const BOUND: u8 = 32;
 const DOUBT: u8 = 64;
 const WITHDRAWN: u8 = 128;
 
-/// Bounds on what one batch may hold; each item takes a byte at least, so its size bounds it too.
-pub(crate) const SERIES_MAX: usize = 1_000_000;
+/// Bounds on what one batch may hold; each item takes a byte at least, so its size bounds it too. A full catalog has room
+/// for what the service says of itself beyond its bound, and for the sum of what ends.
+pub(crate) const SERIES_MAX: usize = 1 << 20;
+const _: () = assert!(CATALOG_MOST < SERIES_MAX);
 const GROUPS_MAX: usize = 10_000;
 
 /// What a series' merged states became; `None`: there are none any more.

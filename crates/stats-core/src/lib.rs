@@ -75,8 +75,8 @@ pub use query::{By, Hidden, Query, QueryError};
 pub use recent::{Course, Recent};
 pub use schedule::Now;
 pub use series::{
-    ENDED, GUEST_SERIES, GUESTS, JOB_TAG, Key, Kind, NAME_MAX, RESERVED, Refused, SeriesId, TAG_MAX,
-    TAGS_MAX, Unit, is_reserved, is_unseen,
+    ENDED, GUEST_SERIES, GUESTS, JOB_TAG, Key, Kind, MAX_SERIES_MOST, NAME_MAX, RESERVED, Refused, SeriesId,
+    TAG_MAX, TAGS_MAX, Unit, is_reserved, is_unseen,
 };
 pub use sketch::{BUCKETS, RELATIVE_ERROR, Sketch, bucket};
 pub use steps::{Steps, framed};

@@ -53,7 +53,7 @@ pub struct NodeConfig {
     pub epoch: u64,
     /// How often a batch goes upstream.
     pub period: Duration,
-    /// How many series the node keeps, its subtree's included.
+    /// How many series the node keeps, its subtree's included: at most [`MAX_SERIES_MOST`](crate::MAX_SERIES_MOST).
     pub max_series: usize,
 }
 

@@ -3,7 +3,7 @@
 mod catalog;
 
 use crate::wire::{DecodeError, Reader, Writer};
-pub(crate) use catalog::{Catalog, Numbers};
+pub(crate) use catalog::{CATALOG_MOST, Catalog, Numbers};
 
 /// The longest name, in bytes.
 pub const NAME_MAX: usize = 200;
@@ -17,6 +17,8 @@ pub const RESERVED: &[&str] = &["modules.", "broker.", ACCOUNTS, "jobs.", "resou
 const ACCOUNTS: &str = "stats-agg.";
 /// What other users than the instance's owner push is here, each user's under a number.
 pub const GUESTS: &str = "guests.";
+/// The greatest bound on the series of a node: messages and what is saved have room for so many, and those beyond it.
+pub const MAX_SERIES_MOST: usize = 1_000_000;
 /// Series that such a user may have, unless another bound is set.
 pub const GUEST_SERIES: usize = 100;
 

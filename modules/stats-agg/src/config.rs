@@ -3,7 +3,7 @@
 use flux::{Error, parse_duration};
 use serde_json::Value;
 use stats_collect::Choice;
-use stats_core::{GUEST_SERIES, TAGS_MAX};
+use stats_core::{GUEST_SERIES, MAX_SERIES_MOST, TAGS_MAX};
 use stats_export::{Setting, settle};
 use stats_ingest::Address;
 use std::fmt;
@@ -19,7 +19,7 @@ const STALL_MAX: Duration = Duration::from_secs(86_400);
 const HISTORY_MAX: Duration = Duration::from_secs(86_400);
 const TTL_MIN: Duration = Duration::from_secs(1);
 const TTL_MAX: Duration = Duration::from_secs(30 * 86_400);
-const SERIES: RangeInclusive<usize> = 100..=1_000_000;
+const SERIES: RangeInclusive<usize> = 100..=MAX_SERIES_MOST;
 const TAGS: RangeInclusive<usize> = 0..=TAGS_MAX;
 /// Sockets of one rank.
 const ADDRESSES_MAX: usize = 8;

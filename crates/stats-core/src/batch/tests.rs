@@ -189,6 +189,16 @@ fn a_counter_that_changes_in_every_period_costs_its_amount_alone() {
     assert!(out.into_bytes().len() <= 300 * 3, "the mean of 5, 2, 1 and 1 bytes, and the frame");
 }
 
+#[test]
+fn all_series_of_a_catalog_as_full_as_can_be_fit_in_one_message() {
+    let dictionary = vec![Key::new("a", &[], Kind::Counter, Unit::None).unwrap(); CATALOG_MOST];
+    let (id, flows) = (BatchId { rank: 1, epoch: 2, seq: 3 }, WireFlows::default());
+    let contains = Ids::default();
+    let batch = Detached { id, doubt: false, bound: None, generation: 0, contains, dictionary, flows };
+    let Ok(Message::Detached(read)) = Message::decode(&batch.encode()) else { panic!() };
+    assert_eq!(read.dictionary.len(), CATALOG_MOST);
+}
+
 /// The bytes of the page for maintainers' table after `title`.
 fn bytes_of_the_page(title: &str) -> Vec<u8> {
     let page = include_str!("../../../../docs/maintainer.md");

@@ -1,7 +1,7 @@
 //! What a node leaves behind when its module unloads, and takes up when it is loaded again: totals, repeat marks, and
 //! every flow that nobody upstream has acknowledged.
 
-use crate::batch::WireFlows;
+use crate::batch::{SERIES_MAX, WireFlows};
 use crate::flows::{Flows, Sealed};
 use crate::marks::{BatchId, Ids, Marks};
 use crate::node::doubt::{Doubt, Held};
@@ -16,8 +16,7 @@ use crate::wire::{DecodeError, Reader, Writer, list};
 const VERSION: u8 = 3;
 /// One that is read, too: it does not say since when series are counted.
 const VERSION_WITHOUT_TIMES: u8 = 2;
-/// Bounds on what is restored.
-const SERIES_MAX: usize = 1_000_000;
+/// Bound on what is restored.
 const BATCHES_MAX: usize = 100_000;
 
 impl Node {

@@ -1,6 +1,6 @@
 //! The series that a node knows: who gets room for new ones, and what becomes of the places of those that end.
 
-use super::{CATALOG_MAX, GUEST_SERIES, Key, Kind, Refused, SeriesId};
+use super::{CATALOG_MAX, GUEST_SERIES, Key, Kind, MAX_SERIES_MOST, Refused, SeriesId};
 use indexmap::IndexSet;
 use std::collections::{BTreeSet, HashMap};
 use std::ops::Bound;
@@ -83,6 +83,8 @@ const RESERVE: usize = 8;
 const SHARE: usize = 3;
 /// Beyond the room so many may be what the service says of itself: where it is full, that has to be told.
 const ACCOUNTS_MAX: usize = 256;
+/// The most that a catalog is ever filled with by what is declared.
+pub(crate) const CATALOG_MOST: usize = MAX_SERIES_MOST + ACCOUNTS_MAX;
 /// This part of the room is what guests may have together.
 const GUESTS_PART: usize = 4;
 
@@ -290,10 +292,13 @@ mod tests {
     #[test]
     fn a_full_catalog_refuses_new_series_and_keeps_old_ones() {
         let mut catalog = Catalog::new(1);
-        let key = |name| Key::new(name, &[], Kind::Counter, Unit::None).unwrap();
+        let key = |name: &str| Key::new(name, &[], Kind::Counter, Unit::None).unwrap();
         let id = catalog.declare(key("modules.a")).unwrap();
         assert_eq!(catalog.declare(key("modules.b")), Err(Refused::Full(1)));
         assert_eq!(catalog.declare(key("modules.a")), Ok(id));
+        // What the service says of itself has room beyond, and that is all.
+        let accounts = (0..1000).filter(|n| catalog.declare(key(&format!("stats-agg.n{n}"))).is_ok());
+        assert_eq!((accounts.count(), catalog.len()), (ACCOUNTS_MAX, 1 + ACCOUNTS_MAX));
     }
 
     #[test]
