@@ -374,7 +374,10 @@ mod tests {
         assert!(!Ids::default().add_next(&IdSet::range(5, 5), &latest));
     }
 
-    fn read(entries: &[(u32, u64, &[(u64, u64)])]) -> Result<Ids, DecodeError> {
+    /// Rank, epoch, runs.
+    type Entry<'e> = (u32, u64, &'e [(u64, u64)]);
+
+    fn read(entries: &[Entry<'_>]) -> Result<Ids, DecodeError> {
         let mut out = Writer::new();
         out.count(entries.len());
         for &(rank, epoch, runs) in entries {
@@ -392,7 +395,7 @@ mod tests {
         let mut out = Writer::new();
         whole.encode(&mut out);
         assert_eq!(Ids::decode(&mut Reader::new(&out.into_bytes())).unwrap(), whole);
-        let refused = |entries: &[(u32, u64, &[(u64, u64)])]| read(entries).unwrap_err().to_string();
+        let refused = |entries: &[Entry<'_>]| read(entries).unwrap_err().to_string();
         // Of one epoch there could be more runs than a message may hold, and joining them would take time.
         for twice in [(1, 9), (1, 8), (0, 99)] {
             let text = refused(&[(1, 9, &[(5, 5)]), (twice.0, twice.1, &[(0, 0)])]);
