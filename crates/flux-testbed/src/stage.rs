@@ -293,12 +293,8 @@ fn run(command: &mut Command, profile: Profile) -> Result<()> {
     Err(Error::Command { command: format!("{command:?}"), said })
 }
 
-/// An implementation that is to be loaded instead of the one that is built: one with a sanitizer, say.
-const OTHER: &str = "FLUX_STATS_IMPLEMENTATION";
-
 fn place_stats_agg(built: &Path, folder: &Path) -> Result<()> {
-    let implementation = env::var_os(OTHER).map_or_else(|| built.join("libstats_agg.so"), PathBuf::from);
-    place_pair(&implementation, &built.join("libstats_agg_loader.so"), folder).map(drop)
+    place_pair(&built.join("libstats_agg.so"), &built.join("libstats_agg_loader.so"), folder).map(drop)
 }
 
 /// The implementation under a name that says what is in it, the link that names it, then the loader (the crate

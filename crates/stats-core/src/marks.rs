@@ -50,6 +50,11 @@ impl Runs {
         self.0.get(at).is_some_and(|&(begin, _)| begin <= last)
     }
 
+    /// Whether both can be held as one, and read again.
+    fn fit_beside(&self, others: Option<&Runs>) -> bool {
+        self.0.len() + others.map_or(0, |others| others.0.len()) <= RUNS_MAX
+    }
+
     fn encode(&self, out: &mut Writer) {
         out.count(self.0.len());
         let mut next = 0;
@@ -116,10 +121,7 @@ impl Ids {
 
     /// Whether `more` fit beside these: an epoch with too many runs could not be read by who it is sent to.
     pub(crate) fn has_room_for(&self, more: &Ids) -> bool {
-        more.of.iter().all(|(of, runs)| {
-            let mine = self.of.get(of).map_or(0, |mine| mine.0.len());
-            mine + runs.0.len() <= RUNS_MAX
-        })
+        more.of.iter().all(|(of, runs)| runs.fit_beside(self.of.get(of)))
     }
 
     pub(crate) fn ranks(&self) -> impl Iterator<Item = u32> + '_ {
@@ -287,10 +289,7 @@ impl Marks {
 
     /// Whether there is room for `ids`: a rank that leaves too many gaps has lost count.
     pub(crate) fn has_room_for(&self, ids: &Ids) -> bool {
-        ids.of.iter().all(|(&(rank, epoch), runs)| {
-            let mine = self.merged(rank, epoch).map_or(0, |mine| mine.0.len());
-            mine + runs.0.len() <= RUNS_MAX
-        })
+        ids.of.iter().all(|(&(rank, epoch), runs)| runs.fit_beside(self.merged(rank, epoch)))
     }
 
     pub(crate) fn add_all(&mut self, ids: &Ids) {

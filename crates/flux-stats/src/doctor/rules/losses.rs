@@ -5,6 +5,12 @@ use crate::doctor::evidence::Evidence;
 use crate::doctor::finding::{Finding, Severity, Unit, fact};
 use crate::show;
 
+const NOT_KEPT: Threshold = Threshold {
+    name: "values",
+    value: 1.0,
+    unit: Unit::Count,
+    why: "in the time that is looked at: what finds no room once finds none until a series ends or `max-series` is raised",
+};
 const DROPPED: Threshold =
     Threshold { name: "datagrams", value: 10.0, unit: Unit::Count, why: "in the time that is looked at" };
 const SHARE: Threshold = Threshold {
@@ -14,19 +20,13 @@ const SHARE: Threshold = Threshold {
     why: "UDP promises nothing: one in a thousand does not change a rate that anybody reads",
 };
 
-const NOT_KEPT: Threshold = Threshold {
-    name: "values",
-    value: 1.0,
-    unit: Unit::Count,
-    why: "in the time that is looked at: what finds no room once finds none until a series ends or `max-series` is raised",
-};
-
 pub(super) const NO_ROOM: Rule = Rule {
     name: "series-full",
     about: "values are lost because a rank has as many series as it may have (`max-series`)",
     thresholds: &[NOT_KEPT],
     look: Look::Instance(no_room),
 };
+
 pub(super) const DROPPING: Rule = Rule {
     name: "statsd-dropping",
     about: "the kernel drops datagrams because the statsd listener does not keep up",
@@ -37,6 +37,11 @@ pub(super) const DROPPING: Rule = Rule {
 /// What a counter of the instance gained in the time that is looked at.
 fn gained(evidence: &Evidence, name: &str) -> Option<f64> {
     Some(evidence.series(name)?.since.as_ref()?.total)
+}
+
+/// The rank that had most of a counter in the last period, if it is still going on.
+fn where_most(evidence: &Evidence, name: &str) -> Vec<u32> {
+    evidence.series(name).and_then(|series| series.busiest()).map(|(rank, _)| rank).into_iter().collect()
 }
 
 fn no_room(evidence: &Evidence) -> Option<Finding> {
@@ -52,8 +57,6 @@ fn no_room(evidence: &Evidence) -> Option<Finding> {
     let most = of.filter(|(_, times)| *times >= 1.0).max_by(|a, b| a.1.total_cmp(&b.1));
     let whose =
         most.map_or(String::new(), |(prefix, _)| format!(", most of those pushed begin with {prefix:?}"));
-    let rank =
-        evidence.series("stats-agg.overflow").and_then(|series| series.busiest()).map(|(rank, _)| rank);
     let mut facts = vec![fact("values lost", values, Unit::Count), fact("gauges lost", gauges, Unit::Count)];
     facts.retain(|fact| fact.value > 0.0);
     facts.extend(most.map(|(_, times)| fact("refused of the worst", times, Unit::Count)));
@@ -64,7 +67,7 @@ fn no_room(evidence: &Evidence) -> Option<Finding> {
             "{} values found no room among the series that are kept (max-series){whose}",
             show::number(lost)
         ),
-        ranks: rank.into_iter().collect(),
+        ranks: where_most(evidence, "stats-agg.overflow"),
         evidence: facts,
         query: "'stats-agg.{overflow,gauges_overflow,refused}' --by rank --since 5m".to_owned(),
         weight: lost,
@@ -80,9 +83,6 @@ fn dropping(evidence: &Evidence) -> Option<Finding> {
     if share <= SHARE.value {
         return None;
     }
-    // The rank of the last period, if it is still going on.
-    let rank =
-        evidence.series("stats-agg.statsd.dropped").and_then(|series| series.busiest()).map(|(rank, _)| rank);
     let sentence = format!(
         "the statsd listener has lost {} datagrams ({}): senders are faster than it reads",
         show::number(dropped),
@@ -92,7 +92,7 @@ fn dropping(evidence: &Evidence) -> Option<Finding> {
         name: DROPPING.name,
         severity: Severity::Notice,
         sentence,
-        ranks: rank.into_iter().collect(),
+        ranks: where_most(evidence, "stats-agg.statsd.dropped"),
         evidence: vec![
             fact("dropped", dropped, Unit::Count),
             fact("arrived", arrived, Unit::Count),
