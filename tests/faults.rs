@@ -7,7 +7,7 @@
 use flux_testbed::{Backend, Instance, Options};
 use rustix::process::{Pid, Resource, Rlimit, prlimit};
 use serde_json::{Value, json};
-use stats_core::IdSet;
+use stats_core::{Amount, IdSet, Key, Kind, Node, NodeConfig, Now, Unit};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 use tests::{
@@ -260,6 +260,48 @@ fn where_the_process_gets_no_more_memory_the_module_ends_in_order_and_the_broker
     limit_memory(pid, None);
     eventually("it is loaded again", LIMIT, load, Result::is_ok).unwrap();
     assert_eq!(series(&instance, "first0")["total"], 1);
+    instance.remove([0], "stats-agg").unwrap();
+    instance.stop().unwrap();
+}
+
+/// What rank 1 would send, had it `series` series of 16 tags each.
+fn full_batch(series: u32) -> Vec<u8> {
+    let start = Now { mono_ns: 0, wall_ns: 0 };
+    let period = Duration::from_millis(300);
+    let config =
+        NodeConfig { rank: 1, size: 2, level: 1, max_level: 1, epoch: 77, period, max_series: 1_000_000 };
+    let mut leaf = Node::new(config, start);
+    let keys: Vec<String> = ('a'..='p').map(String::from).collect();
+    let tags: Vec<(&str, &str)> = keys.iter().map(|key| (key.as_str(), "x")).collect();
+    for number in 0..series {
+        let key = Key::new(&format!("modules.{number:x}.n"), &tags, Kind::Counter, Unit::None).unwrap();
+        let id = leaf.declare(key).unwrap();
+        leaf.add(id, Amount::whole(1));
+    }
+    let now = Now { mono_ns: leaf.next_deadline_ns(), wall_ns: 0 };
+    leaf.tick(now);
+    leaf.poll_transmit(now).unwrap().payload
+}
+
+/// On real Flux alone, as above.
+#[test]
+fn a_batch_that_there_is_no_memory_for_is_refused_and_taken_once_there_is() {
+    let Some(backend) = real() else { return };
+    let instance = Instance::start(Options { size: 2, ..Options::new(backend) }).unwrap();
+    instance.load([0], "stats-agg", &["period=300ms", "max-series=1000000"]).unwrap();
+    let (pid, batch) = (instance.broker_pid(0).unwrap(), full_batch(20_000));
+    assert!(batch.len() > 1 << 20, "{} bytes", batch.len());
+    let merge = || instance.rpc_raw(0, "stats-agg.merge", &batch);
+    for more in [16, 100] {
+        limit_memory(pid, Some(more << 20));
+        let refused = merge().unwrap_err();
+        assert_eq!(refused.errnum(), Some(12), "{refused}");
+        let wanted = format!("a message of {} bytes: the process does not have the memory", batch.len());
+        assert!(refused.to_string().contains(&wanted), "{refused}");
+        limit_memory(pid, None);
+    }
+    assert!(!merge().unwrap().is_empty());
+    eventually("what it counts", LIMIT, || series(&instance, "modules.0.n"), |one| one["total"] == 1);
     instance.remove([0], "stats-agg").unwrap();
     instance.stop().unwrap();
 }

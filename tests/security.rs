@@ -2,6 +2,7 @@
 
 use flux_testbed::{Backend, Instance, Options, workspace_root};
 use serde_json::json;
+use stats_core::{Node, NodeConfig, Now};
 use std::fs;
 use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::Path;
@@ -17,6 +18,7 @@ facts! {
     what_lies_in_the_rundir_is_the_owner_s_alone,
     links_planted_in_the_rundir_are_not_followed,
     rubbish_from_a_rank_is_refused_counted_and_spoils_nothing,
+    no_rank_can_keep_a_clear_from_being_made,
 }
 
 fn instance(backend: Backend, size: u32, arguments: &[&str]) -> Instance {
@@ -133,6 +135,31 @@ fn rubbish_from_a_rank_is_refused_counted_and_spoils_nothing(backend: Backend) {
     eventually("refusals are counted", LIMIT, count, |count| *count == Some(3));
     eventually("the rest is whole", LIMIT, || kept(&instance), |kept| *kept == Some(7));
     assert_eq!(complaints(&instance, 0), Vec::<String>::new(), "nothing to fill a log with");
+    end(instance);
+}
+
+/// A batch of rank 1 that says it comes after a clear which has not been: later ones would be old beside it.
+fn no_rank_can_keep_a_clear_from_being_made(backend: Backend) {
+    let instance = instance(backend, 2, &[]);
+    push(&instance, 7);
+    // From an event on, rank 0 knows where the instance is.
+    let clear = || instance.rpc(0, "stats-agg.stats-clear", json!({})).unwrap();
+    clear();
+    eventually("a first clear", LIMIT, || kept(&instance), |kept| *kept != Some(7));
+    let start = Now { mono_ns: 0, wall_ns: 0 };
+    let config =
+        NodeConfig { rank: 1, size: 2, level: 1, max_level: 1, epoch: 7, period: PERIOD, max_series: 100 };
+    let mut liar = Node::new(config, start);
+    liar.handle_clear(4_000_000_000);
+    let now = Now { mono_ns: liar.next_deadline_ns(), wall_ns: 0 };
+    liar.tick(now);
+    let lie = liar.poll_transmit(now).unwrap().payload;
+    let refused = instance.rpc_raw(0, "stats-agg.merge", &lie).unwrap_err().to_string();
+    assert!(refused.contains("bad batch: of clear 4000000000, when the newest event"), "{refused}");
+    push(&instance, 7);
+    eventually("what was pushed", LIMIT, || kept(&instance), |kept| *kept == Some(7));
+    clear();
+    eventually("another clear", LIMIT, || kept(&instance), |kept| *kept != Some(7));
     end(instance);
 }
 

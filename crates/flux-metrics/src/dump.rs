@@ -58,7 +58,7 @@ impl Dump {
     fn as_text(&self) -> String {
         let mut text = String::new();
         for (key, total) in &self.totals {
-            let tags: Vec<String> = key.tags().iter().map(|(key, value)| format!("{key}={value}")).collect();
+            let tags: Vec<String> = key.tags().map(|(key, value)| format!("{key}={value}")).collect();
             let tags = if tags.is_empty() { String::new() } else { format!("{{{}}}", tags.join(",")) };
             let numbers = numbers(key, total);
             let numbers: Vec<String> =
@@ -71,7 +71,7 @@ impl Dump {
     fn as_json(&self, id: &str) -> String {
         let series = self.totals.iter().map(|(key, total)| {
             let tags: Map<String, Value> =
-                key.tags().iter().map(|(key, value)| (key.clone(), value.clone().into())).collect();
+                key.tags().map(|(key, value)| (key.into(), value.into())).collect();
             let mut series = json!({ "name": key.name(), "tags": tags, "type": kind(key) });
             numbers(key, total).into_iter().for_each(|(name, value)| series[name] = value);
             series

@@ -41,6 +41,11 @@ impl Client {
         self.ask(topic, &json!({ "node": node, "topic": topic, "payload": payload }))
     }
 
+    /// A request whose payload is what a file holds; the answer is a list of bytes.
+    pub(crate) fn request_file(&mut self, node: u32, topic: &str, file: &Path) -> Result<Value> {
+        self.ask(topic, &json!({ "node": node, "topic": topic, "file": file }))
+    }
+
     /// A request that nobody answers.
     pub(crate) fn tell(&mut self, node: u32, topic: &str, payload: &Value) -> Result<()> {
         self.ask(topic, &json!({ "node": node, "topic": topic, "payload": payload, "tell": true })).map(drop)

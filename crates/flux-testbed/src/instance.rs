@@ -188,6 +188,15 @@ impl Instance {
         self.request(via, false, rank, topic, payload)
     }
 
+    /// Asks that rank with a payload of bytes, and is answered with bytes.
+    pub fn rpc_raw(&self, rank: u32, topic: &str, payload: &[u8]) -> Result<Vec<u8>> {
+        let file = tempfile::NamedTempFile::new().map_err(Error::io("making a file"))?;
+        std::fs::write(file.path(), payload).map_err(Error::io("writing a payload"))?;
+        let answer = self.with_client(rank, false, |client| client.request_file(rank, topic, file.path()))?;
+        let bytes = answer.as_array().into_iter().flatten().filter_map(Value::as_u64);
+        Ok(bytes.filter_map(|byte| u8::try_from(byte).ok()).collect())
+    }
+
     /// Asks as a user who is not the instance's owner.
     pub fn rpc_as_guest(&self, rank: u32, topic: &str, payload: Value) -> Result<Value> {
         self.request(rank, true, rank, topic, payload)

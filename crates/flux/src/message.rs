@@ -3,6 +3,7 @@
 use crate::error::{Error, Result};
 use crate::handle::{Handle, Level, c_string};
 use crate::method::Answer;
+use crate::reserve::afford;
 use flux_sys::flux_msg_t;
 use serde_json::Value;
 use std::ffi::{CStr, c_char, c_void};
@@ -28,19 +29,18 @@ impl Message<'_> {
         unsafe { CStr::from_ptr(topic) }.to_string_lossy().into_owned()
     }
 
-    /// `text` from a decoder that leaves null for no payload.
-    fn text(&self, rc: i32, text: *const c_char) -> Result<Option<String>> {
+    /// `text` from a decoder that leaves null for no payload, as a JSON object; no payload is an empty one.
+    fn object(&self, rc: i32, text: *const c_char) -> Result<Value> {
         if rc < 0 {
             return Err(Error::last(self.handle.libflux(), "decoding a message"));
         }
         if text.is_null() {
-            return Ok(None);
+            return object("");
         }
-        // SAFETY: a C string that belongs to the message; copied at once.
+        // SAFETY: a C string that belongs to the message, which outlives this call.
         let bytes = unsafe { CStr::from_ptr(text) }.to_bytes();
-        String::from_utf8(bytes.to_vec())
-            .map(Some)
-            .map_err(|_| Error::new(libc::EPROTO, "payload is not UTF-8"))
+        afford(bytes.len())?;
+        object(std::str::from_utf8(bytes).map_err(|_| Error::new(libc::EPROTO, "payload is not UTF-8"))?)
     }
 
     fn cred(&self) -> (u32, u32) {
@@ -54,15 +54,15 @@ impl Message<'_> {
     }
 }
 
-/// A JSON object from text; no payload is an empty object.
-fn object(text: Option<String>) -> Result<Value> {
-    match text.as_deref() {
-        None | Some("") => Ok(Value::Object(serde_json::Map::new())),
-        Some(text) => match serde_json::from_str(text) {
-            Ok(value @ Value::Object(_)) => Ok(value),
-            Ok(_) => Err(Error::new(libc::EPROTO, "payload must be a JSON object")),
-            Err(error) => Err(Error::new(libc::EPROTO, format!("payload is not JSON: {error}"))),
-        },
+/// A JSON object from text; no text is an empty object.
+fn object(text: &str) -> Result<Value> {
+    if text.is_empty() {
+        return Ok(Value::Object(serde_json::Map::new()));
+    }
+    match serde_json::from_str(text) {
+        Ok(value @ Value::Object(_)) => Ok(value),
+        Ok(_) => Err(Error::new(libc::EPROTO, "payload must be a JSON object")),
+        Err(error) => Err(Error::new(libc::EPROTO, format!("payload is not JSON: {error}"))),
     }
 }
 
@@ -81,17 +81,18 @@ impl<'a> Request<'a> {
         self.message.topic()
     }
 
-    /// The payload as a JSON object, empty when there is none; `EPROTO` when it is neither.
+    /// The payload as a JSON object, empty when there is none; `EPROTO` when it is neither, `ENOMEM` when there is not the
+    /// memory to read it.
     pub fn json(&self) -> Result<Value> {
         let (mut topic, mut text) = (ptr::null(), ptr::null());
         // SAFETY: a live message and valid places for the pointers.
         let rc = unsafe {
             self.message.handle.libflux().flux_request_decode(self.message.raw, &mut topic, &mut text)
         };
-        object(self.message.text(rc, text)?)
+        self.message.object(rc, text)
     }
 
-    /// The payload as bytes; empty when there is none.
+    /// The payload as bytes; empty when there is none, and `ENOMEM` when there is not the memory to make much of them.
     pub fn raw(&self) -> Result<&'a [u8]> {
         let (mut topic, mut data, mut len) = (ptr::null(), ptr::null(), 0);
         let libflux = self.message.handle.libflux();
@@ -104,6 +105,7 @@ impl<'a> Request<'a> {
         if data.is_null() || len == 0 {
             return Ok(&[]);
         }
+        afford(len)?;
         // SAFETY: that many bytes, which belong to the message and live as long as it.
         Ok(unsafe { std::slice::from_raw_parts(data.cast::<u8>(), len) })
     }
@@ -261,6 +263,6 @@ impl<'a> Event<'a> {
         let rc = unsafe {
             self.message.handle.libflux().flux_event_decode(self.message.raw, &mut topic, &mut text)
         };
-        object(self.message.text(rc, text)?)
+        self.message.object(rc, text)
     }
 }

@@ -8,7 +8,7 @@ use crate::handle::{Handle, Level, Node, c_string};
 use crate::message::{Event, KeptRequest, Request};
 use crate::method::{Call, Method};
 use crate::reactor::{Interest, Watcher, reactor_of};
-use crate::reserve::Reserve;
+use crate::reserve::{Reserve, afford};
 use crate::rpc::{Future, Payload, PendingRpc, Reply};
 use flux_sys::{flux_match, flux_msg_handler_t, flux_msg_t, flux_t};
 pub use life::main;
@@ -178,6 +178,7 @@ impl<T: 'static> Scope<T> {
         let (core, weak) = (self.core()?, self.core.clone());
         PendingRpc::await_with(future, &core.alive, timeout, move |reply| {
             if let Some(core) = weak.upgrade() {
+                let reply = reply.and_then(|reply| afford(reply.raw().len()).map(|()| reply));
                 core.enter(&what, |module, scope| continuation(module, scope, reply));
             }
         })

@@ -5,6 +5,7 @@
 //! and its state kept, and gives back what it had. (Memory that a control group denies is never seen here: the kernel
 //! kills the process.)
 
+use crate::error::{Error, Result};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
@@ -12,9 +13,40 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 /// Enough for the largest table to double once more, and to write down what the module knows. It is address space, not
 /// memory, until it is given up.
 const USED: usize = 64 << 20;
-/// With what glibc asks for to begin another heap for a thread: twice 64 MiB, so as to find one that is aligned. Where it
+/// What glibc asks for to begin another heap for a thread: twice 64 MiB, so as to find one that is aligned. Where it
 /// does not get that, each small block takes a page of its own, and the rest is gone at once.
-const BYTES: usize = USED + (128 << 20);
+const HEAP: usize = 128 << 20;
+const BYTES: usize = USED + HEAP;
+
+/// What a byte of a message may become in memory: a member of an array of JSON takes two, and an object of one member,
+/// which takes eight, a node of a tree of some 650.
+const GROWTH: usize = 100;
+/// A message of this size is read whatever there is: what becomes of it fits in the reserve.
+const SMALL: usize = 256 << 10;
+const _: () = assert!(SMALL * GROWTH < USED);
+
+/// Whether there is the memory to read a message: one that is large is not begun where the reserve would not be enough to
+/// end in order.
+pub(crate) fn afford(bytes: usize) -> Result<()> {
+    if bytes <= SMALL || is_to_be_had(bytes.saturating_mul(GROWTH).saturating_add(HEAP)) {
+        return Ok(());
+    }
+    let text = format!("a message of {bytes} bytes: the process does not have the memory to read it");
+    Err(Error::new(libc::ENOMEM, text))
+}
+
+/// Whether the process would get so much, without a touch on what is held back.
+fn is_to_be_had(bytes: usize) -> bool {
+    let (access, kind) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+    // SAFETY: a new mapping, of nothing.
+    let mapping = unsafe { libc::mmap(ptr::null_mut(), bytes, access, kind, -1, 0) };
+    if mapping == libc::MAP_FAILED {
+        return false;
+    }
+    // SAFETY: just mapped, with this length, and seen by nobody.
+    unsafe { libc::munmap(mapping, bytes) };
+    true
+}
 
 /// The allocator of a module: the system's, with a reserve. [`module!`](crate::module!) installs it.
 #[derive(Debug)]
@@ -144,6 +176,14 @@ mod tests {
         assert!(held(&reserve));
         reserve.release();
         assert!(!held(&reserve));
+    }
+
+    #[test]
+    fn a_large_message_is_not_begun_where_there_is_not_the_memory_for_it() {
+        assert!([0, SMALL, SMALL + 1].iter().all(|&bytes| afford(bytes).is_ok()));
+        let refused = afford(usize::MAX / 2).unwrap_err();
+        assert_eq!(refused.errnum(), libc::ENOMEM);
+        assert!(refused.to_string().starts_with(&format!("a message of {} bytes: ", usize::MAX / 2)));
     }
 
     #[test]

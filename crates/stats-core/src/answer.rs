@@ -125,7 +125,7 @@ impl Serialize for Series<'_> {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         let mut map = to.serialize_map(None)?;
         map.serialize_entry("name", self.key.name())?;
-        map.serialize_entry("tags", &Tags(self.key.tags()))?;
+        map.serialize_entry("tags", &Tags(self.key))?;
         map.serialize_entry("type", self.key.kind().name())?;
         if let Some(unit) = self.key.unit_unsaid() {
             map.serialize_entry("unit", unit)?;
@@ -179,11 +179,11 @@ impl Serialize for Series<'_> {
 /// The names of a timer's shape.
 const SHAPE: [&str; 6] = ["min", "max", "stddev", "p50", "p90", "p99"];
 
-struct Tags<'a>(&'a [(String, String)]);
+struct Tags<'a>(&'a Key);
 
 impl Serialize for Tags<'_> {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        to.collect_map(self.0.iter().map(|(key, value)| (key, value)))
+        to.collect_map(self.0.tags())
     }
 }
 

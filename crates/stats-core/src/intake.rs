@@ -143,7 +143,7 @@ impl Intake {
 
     /// Records one metric.
     pub fn record(&mut self, node: &mut Node, now: Now, metric: Metric) -> Result<(), Refusal> {
-        let tags = metric.key.tags().len();
+        let tags = metric.key.tags().count();
         if tags > self.max_tags {
             let text = format!("{tags} tags: at most {} are allowed (max-tags)", self.max_tags);
             return Err(Refusal { reason: "tags", text });

@@ -85,6 +85,14 @@ pub enum MergeRefused {
         /// Which.
         seq: u64,
     },
+    /// It comes after a clear that has not been: the number of one is that of an event.
+    #[error("bad batch: of clear {generation}, when the newest event of the instance is {newest}")]
+    Generation {
+        /// The number of the clear.
+        generation: u64,
+        /// The number of the newest event that is known here.
+        newest: u64,
+    },
     /// More waits here to go upstream than can be kept account of. The sender keeps the batch, and sends it again.
     #[error("rank {rank} waits to hand over {waiting} batches of others, and takes no more until it has")]
     Full {
@@ -162,6 +170,8 @@ pub struct Node {
     upstream: Upstream,
     ending: Ending,
     generation: u64,
+    /// The newest event of the instance, if one is known.
+    newest_event: Option<u64>,
     last_seal_ns: u64,
     seal_at_ns: u64,
     unloading: bool,
@@ -203,6 +213,7 @@ impl Node {
             upstream: Upstream::new(),
             ending: Ending::default(),
             generation: 0,
+            newest_event: None,
             last_seal_ns: now.mono_ns,
             seal_at_ns: schedule.first_ns(now, period_ns),
             unloading: false,
@@ -366,6 +377,21 @@ impl Node {
     /// A clear: totals restart from zero, once for each generation. Older batches' flows will be dropped.
     pub fn handle_clear(&mut self, generation: u64) {
         self.adopt(generation);
+    }
+
+    /// Says that the instance's event of that number has been: batches of later clears are refused from now on. Whoever sent
+    /// them would have all that is cleared from then on counted as old.
+    pub fn note_event(&mut self, number: u64) {
+        self.newest_event = self.newest_event.max(Some(number));
+    }
+
+    fn check_generation(&self, generation: u64) -> Result<(), MergeRefused> {
+        match self.newest_event {
+            Some(newest) if generation > newest.max(self.generation) => {
+                Err(MergeRefused::Generation { generation, newest })
+            }
+            _ => Ok(()),
+        }
     }
 
     fn adopt(&mut self, generation: u64) {

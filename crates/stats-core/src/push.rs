@@ -90,7 +90,7 @@ impl From<Refused> for Refusal {
         let reason = match refused {
             Refused::Name(_) => "name",
             Refused::Tags => "tags",
-            Refused::Full(_) => "full",
+            Refused::Full(_) | Refused::Pushed(..) => "full",
             Refused::Share(_) => "share",
             Refused::Guest(..) => "quota",
         };

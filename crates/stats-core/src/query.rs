@@ -130,7 +130,7 @@ impl Query {
 
     /// Whether a series is asked for, and not kept from who asks.
     pub(crate) fn selects(&self, key: &Key) -> bool {
-        let mut tags = key.tags().iter().map(|(tag, _)| tag.as_str());
+        let mut tags = key.tags().map(|(tag, _)| tag);
         self.matches(key.name()) && !self.hidden.is_some_and(|hidden| hidden(key.name(), &mut tags))
     }
 }

@@ -1,9 +1,11 @@
 //! What is counted: names, tags, kinds, and the catalog of those that a node knows.
 
 mod catalog;
+mod key;
 
-use crate::wire::{DecodeError, Reader, Writer};
 pub(crate) use catalog::{CATALOG_MOST, Catalog, Numbers};
+pub use key::Key;
+pub(crate) use key::prefix;
 
 /// The longest name, in bytes.
 pub const NAME_MAX: usize = 200;
@@ -103,15 +105,6 @@ pub fn is_unseen(c: char) -> bool {
         || matches!(c, '\u{ad}' | '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
 }
 
-/// The identity of a series: equal keys merge.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Key {
-    name: String,
-    tags: Vec<(String, String)>,
-    kind: Kind,
-    unit: Unit,
-}
-
 /// Why a series is refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
@@ -126,6 +119,9 @@ pub enum Refused {
     /// The catalog is full.
     #[error("the limit of {0} series (max-series) is reached")]
     Full(usize),
+    /// All the room for what is pushed is taken.
+    #[error("all {0} series that may be pushed are there (a part of max-series={1})")]
+    Pushed(usize, usize),
     /// The room for what is pushed is taken, as far as this source may take it.
     #[error("the share of {0:?} in the series that may be pushed is used up (max-series)")]
     Share(String),
@@ -134,158 +130,12 @@ pub enum Refused {
     Guest(String, usize, usize),
 }
 
-impl Key {
-    /// A key, checked. Tags are sorted by key; of two with the same key the last counts.
-    pub fn new(name: &str, tags: &[(&str, &str)], kind: Kind, unit: Unit) -> Result<Self, Refused> {
-        if !valid_name(name) {
-            return Err(Refused::Name(name.chars().take(NAME_MAX).collect()));
-        }
-        let valid_tag = |t: &str| !t.is_empty() && t.len() <= TAG_MAX && !t.chars().any(is_unseen);
-        if tags.len() > TAGS_MAX || !tags.iter().all(|(k, v)| valid_tag(k) && valid_tag(v)) {
-            return Err(Refused::Tags);
-        }
-        let sorted: std::collections::BTreeMap<_, _> = tags.iter().copied().collect();
-        let tags = sorted.into_iter().map(|(k, v)| (k.to_owned(), v.to_owned())).collect();
-        Ok(Key { name: name.to_owned(), tags, kind, unit })
-    }
-
-    /// The dotted name.
-    pub fn name(&self) -> &str {
-        &self.name
-    }
-
-    /// The tags, sorted by key.
-    pub fn tags(&self) -> &[(String, String)] {
-        &self.tags
-    }
-
-    /// Its name and tags, for who needs nothing else of it any more.
-    pub fn into_name_and_tags(self) -> (String, Vec<(String, String)>) {
-        (self.name, self.tags)
-    }
-
-    /// The kind.
-    pub fn kind(&self) -> Kind {
-        self.kind
-    }
-
-    /// The unit.
-    pub fn unit(&self) -> Unit {
-        self.unit
-    }
-
-    /// The unit, where the end of the name does not say it.
-    pub(crate) fn unit_unsaid(&self) -> Option<&'static str> {
-        match self.unit {
-            Unit::Nanoseconds if !self.name.ends_with("_s") => Some("seconds"),
-            Unit::Bytes if !self.name.ends_with("_bytes") => Some("bytes"),
-            _ => None,
-        }
-    }
-
-    fn is_of_guest(&self) -> bool {
-        self.name.starts_with(GUESTS)
-    }
-
-    /// Whether the service says it of itself: what it refused, above all.
-    fn is_account(&self) -> bool {
-        self.name.starts_with(ACCOUNTS)
-    }
-
-    /// Whose series it is, where it was pushed: the first part of its name, of guests the first two. `None`: the service's own, for which room
-    /// is kept. (Those that name a `prefix` are as many as the prefixes that others think of: they are not.)
-    fn source(&self) -> Option<&str> {
-        if let Some(rest) = self.name.strip_prefix(GUESTS) {
-            return Some(&self.name[..GUESTS.len() + prefix(rest).len()]);
-        }
-        if !is_reserved(&self.name) {
-            return Some(prefix(&self.name));
-        }
-        if self.follows_others() {
-            return Some(FOLLOWING);
-        }
-        self.tags.iter().any(|(key, _)| key == PREFIX_TAG).then_some(PREFIX_TAG)
-    }
-
-    /// Whether its name is made of what a module tells of itself (`modules.NAME.stats.PATH`), which may be ever new.
-    fn follows_others(&self) -> bool {
-        self.kind == Kind::Gauge
-            && self.name.starts_with("modules.")
-            && self.name.split('.').nth(2) == Some(FOLLOWING)
-    }
-
-    /// Whether it ends when nothing was sent to it for its time to live: one of a job, which may be over, of a guest, or
-    /// one that is called what a module calls it. The sums of jobs stay, and what else is the service's own is the
-    /// service's business.
-    pub(crate) fn is_passing(&self) -> bool {
-        let is_sum = || self.tags.len() == 1 && self.tags.iter().any(|(_, value)| value == ENDED);
-        let of_job = || self.tags.iter().any(|(key, _)| key == JOB_TAG) && !is_sum();
-        self.is_of_guest() || self.follows_others() || (!is_reserved(&self.name) && of_job())
-    }
-
-    /// The series that goes on with what this one, which ends, amounts to: of jobs one for each name, however many tags
-    /// they had. There is none of gauges; and none of guests, whose names may be ever new ones.
-    pub(crate) fn sum_of_ended(&self) -> Option<Key> {
-        let tags = vec![(JOB_TAG.to_owned(), ENDED.to_owned())];
-        (self.kind != Kind::Gauge && !self.is_of_guest()).then(|| Key { tags, ..self.clone() })
-    }
-
-    pub(crate) fn encode(&self, out: &mut Writer) {
-        let kind = self.kind.number();
-        let unit = match self.unit {
-            Unit::None => 0,
-            Unit::Nanoseconds => 1,
-            Unit::Bytes => 2,
-            Unit::Millionths => 3,
-        };
-        out.byte(kind | (unit << 4));
-        out.text(&self.name);
-        out.count(self.tags.len());
-        for (key, value) in &self.tags {
-            out.text(key);
-            out.text(value);
-        }
-    }
-
-    pub(crate) fn decode(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
-        let form = from.byte()?;
-        let kind = Kind::ALL.get(usize::from(form & 0x0f)).copied();
-        let kind = kind.ok_or(DecodeError::Malformed("unknown kind of series"))?;
-        let unit = match form >> 4 {
-            0 => Unit::None,
-            1 => Unit::Nanoseconds,
-            2 => Unit::Bytes,
-            3 => Unit::Millionths,
-            _ => return Err(DecodeError::Malformed("unknown unit")),
-        };
-        let name = from.text(NAME_MAX)?;
-        let mut tags = Vec::new();
-        for _ in 0..from.count(TAGS_MAX)? {
-            tags.push((from.text(TAG_MAX)?, from.text(TAG_MAX)?));
-        }
-        Key::new(name, &tags, kind, unit).map_err(|_| DecodeError::Malformed("bad name or tags"))
-    }
-}
-
-/// The part of a name after which a module's own words follow.
-const FOLLOWING: &str = "stats";
-
 /// The tag that says whose series were refused.
 pub(crate) const PREFIX_TAG: &str = "prefix";
 
 /// Whether a name is the service's own.
 pub fn is_reserved(name: &str) -> bool {
     RESERVED.iter().any(|prefix| name.starts_with(prefix))
-}
-
-/// The first part of a dotted name.
-pub(crate) fn prefix(name: &str) -> &str {
-    name.split('.').next().unwrap_or_default()
-}
-
-fn valid_name(name: &str) -> bool {
-    let valid = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-' | b'.');
-    name.len() <= NAME_MAX && name.bytes().all(valid) && name.split('.').all(|part| !part.is_empty())
 }
 
 /// A series in one node's catalog: its kind, and which of that kind it is, so that a value is found without a search.
@@ -309,40 +159,5 @@ impl SeriesId {
     /// Where it is among the series of its kind.
     pub(crate) fn position(self) -> usize {
         (self.0 & ((1 << POSITION_BITS) - 1)) as usize
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_name_is_dotted_words() {
-        let key = |name: &str| Key::new(name, &[], Kind::Counter, Unit::None);
-        assert!(key("modules.job-exec.work_s").is_ok());
-        for bad in ["", ".", "a..b", ".a", "a.", "a b", "a/b", "ä", &"x".repeat(NAME_MAX + 1)] {
-            assert!(matches!(key(bad), Err(Refused::Name(_))), "{bad}");
-        }
-    }
-
-    #[test]
-    fn tags_are_sorted_and_bounded() {
-        let with = |tags: &[(&str, &str)]| Key::new("a", tags, Kind::Counter, Unit::None);
-        assert_eq!(with(&[("b", "1"), ("a", "2")]), with(&[("a", "2"), ("b", "1")]));
-        assert_eq!(with(&[("a", "")]), Err(Refused::Tags));
-        for unseen in ['\n', '\u{1b}', '\u{9b}', '\u{202e}', '\u{2066}', '\u{200f}', '\u{feff}'] {
-            assert_eq!(with(&[("a", &format!("x{unseen}y"))]), Err(Refused::Tags), "{unseen:?}");
-        }
-        assert!(with(&[("a", "größe 東京 🙂")]).is_ok());
-        assert_eq!(with(&vec![("k", "v"); TAGS_MAX + 1]), Err(Refused::Tags));
-    }
-
-    #[test]
-    fn what_names_prefixes_of_others_is_no_series_of_the_service_s_own() {
-        let refused = |tags: &[(&str, &str)]| {
-            Key::new("stats-agg.refused", tags, Kind::Counter, Unit::None).unwrap().source().is_some()
-        };
-        assert!(!refused(&[]));
-        assert!(refused(&[(PREFIX_TAG, "a")]));
     }
 }

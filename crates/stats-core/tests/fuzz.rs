@@ -294,7 +294,7 @@ fn any_name_and_tags_are_a_series_or_refused() {
             let made = bounded(&bytes.repeat(2), || Key::new(&name, &tags, Kind::Counter, Unit::None));
             let Ok(key) = made else { return };
             assert_eq!(key.name(), name);
-            assert!(key.tags().windows(2).all(|pair| pair[0].0 < pair[1].0));
+            assert!(key.tags().is_sorted_by(|before, after| before.0 < after.0));
             let mut node = Node::new(config(1, 1), at(0));
             let id = node.declare(key.clone()).unwrap();
             assert_eq!(node.find(&key), Some(id));

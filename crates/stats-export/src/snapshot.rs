@@ -202,13 +202,13 @@ impl Raw {
     /// The snapshot, sorted by name and tags.
     pub fn finish(mut self) -> Snapshot {
         self.series.sort_unstable_by(|one, other| one.0.cmp(&other.0));
-        let points = self.series.into_iter().map(|(key, created_s, total)| point(key, created_s, total));
+        let points = self.series.into_iter().map(|(key, created_s, total)| point(&key, created_s, total));
         let points = points.collect();
         Snapshot { points, ..Snapshot::of_frame(&self.frame) }
     }
 }
 
-fn point(key: Key, created_s: u32, total: Total) -> Point {
+fn point(key: &Key, created_s: u32, total: Total) -> Point {
     let parts = match key.unit() {
         Inside::None | Inside::Bytes => 1.0,
         Inside::Nanoseconds => 1e9,
@@ -233,7 +233,8 @@ fn point(key: Key, created_s: u32, total: Total) -> Point {
         Inside::None | Inside::Millionths => Unit::None,
     };
     let created_s = Some(created_s).filter(|_| flows);
-    let (name, tags) = key.into_name_and_tags();
+    let name = key.name().to_owned();
+    let tags = key.tags().map(|(key, value)| (key.to_owned(), value.to_owned())).collect();
     Point { name, tags, unit, rank: None, created_s, value }
 }
 

@@ -17,7 +17,7 @@ fn shown(over: &HandOver) -> String {
     let mut all = BTreeMap::new();
     for change in &over.changes {
         let key = change.key.as_ref().unwrap();
-        let tags: Vec<String> = key.tags().iter().map(|(key, value)| format!("{key}={value}")).collect();
+        let tags: Vec<String> = key.tags().map(|(key, value)| format!("{key}={value}")).collect();
         let tags = if tags.is_empty() { String::new() } else { format!("{{{}}}", tags.join(",")) };
         let kind = match (key.kind(), key.unit()) {
             (Kind::Timer, Unit::Millionths) => "histogram",

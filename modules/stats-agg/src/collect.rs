@@ -78,7 +78,9 @@ impl StatsAgg {
     }
 
     pub(crate) fn heartbeat(&mut self, _: &Scope<Self>, event: &Event<'_>) -> Result<(), Error> {
-        self.collect.collectors.heartbeat(&mut self.node, event.sequence()?);
+        let number = event.sequence()?;
+        self.node.note_event(number.into());
+        self.collect.collectors.heartbeat(&mut self.node, number);
         Ok(())
     }
 }

@@ -86,6 +86,7 @@ impl StatsAgg {
                 MergeRefused::Decode(_)
                 | MergeRefused::Rank { .. }
                 | MergeRefused::Above { .. }
+                | MergeRefused::Generation { .. }
                 | MergeRefused::Dictionary { .. } => libc::EPROTO,
             };
             Error::new(errnum, refused.to_string())
@@ -108,7 +109,9 @@ impl StatsAgg {
     fn clear_event(&mut self, scope: &Scope<Self>, event: &Event<'_>) -> Result<(), Error> {
         // What was measured until now is from before the clear.
         self.record(scope);
-        self.node.handle_clear(event.sequence()?.into());
+        let number = event.sequence()?.into();
+        self.node.note_event(number);
+        self.node.handle_clear(number);
         Ok(())
     }
 

@@ -2,7 +2,8 @@
 //!
 //! A request is `{"node":RANK or null,"topic":…,"payload":{…}}`, an answer `{"ok":{…}}` or `{"errnum":…,"text":…}`.
 //! With `"responses":N` it is a streaming one, and its answer a list of the first N responses; the rest is forgotten.
-//! With `"tell":true` nobody answers it.
+//! With `"tell":true` nobody answers it. With `"file":PATH` instead of a payload it is what that file holds, as it is, and
+//! so is the answer: a list of its bytes.
 
 use flux::{Client, Error, Node, Payload};
 use serde_json::{Value, json};
@@ -23,6 +24,10 @@ fn ask(client: &Client, line: &str) -> Result<Value, Error> {
         object => Payload::Json(object),
     };
     let node = node.map_or(Node::Any, Node::Rank);
+    if let Some(file) = request["file"].as_str() {
+        let bytes = std::fs::read(file).map_err(|error| Error::invalid(format!("{file}: {error}")))?;
+        return Ok(client.rpc(topic, Payload::Raw(&bytes), node)?.wait(TIMEOUT)?.raw().into());
+    }
     if request["tell"] == true {
         return client.tell(topic, payload, node).map(|()| Value::Null);
     }

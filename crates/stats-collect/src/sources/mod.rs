@@ -95,8 +95,7 @@ pub(crate) mod fixture {
     pub(crate) fn shown(readings: Readings) -> Value {
         let mut map = Map::new();
         for reading in readings.into_list() {
-            let tags: String =
-                reading.key.tags().iter().map(|(key, value)| format!(";{key}={value}")).collect();
+            let tags: String = reading.key.tags().map(|(key, value)| format!(";{key}={value}")).collect();
             let value = match reading.value {
                 Read::State(amount) => json!(amount.to_f64()),
                 Read::Total(total) => json!(format!("{total:?}")),

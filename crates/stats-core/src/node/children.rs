@@ -10,6 +10,7 @@ use crate::schedule::Now;
 use crate::series::{Key, Kind, SeriesId};
 use crate::store::make_room;
 use crate::value::States;
+use crate::wire::DecodeError;
 use std::collections::BTreeMap;
 
 const MS: u64 = 1_000_000;
@@ -95,6 +96,10 @@ impl Node {
         let covered = batch.coverage.iter().filter_map(|group| group.ranks.last());
         let named = batch.contains.ranks().chain(batch.next.iter()).chain([batch.rank]);
         self.check_ranks(covered.filter(|&rank| rank != self.config.rank).chain(named))?;
+        if batch.coverage.iter().map(|group| group.ranks.len()).sum::<u64>() > self.config.size.into() {
+            return Err(DecodeError::Malformed("ranks covered more than once").into());
+        }
+        self.check_generation(batch.generation)?;
         if batch.id().is_some_and(|id| self.marks.of(id) == Mark::Merged) {
             self.events.repeats += 1;
             return Ok(Status::Taken);
@@ -122,7 +127,7 @@ impl Node {
             self.drop_link(batch.rank);
             self.links.insert(batch.rank, new);
         }
-        self.extend_dictionary(&batch);
+        self.extend_dictionary(batch.rank, std::mem::take(&mut batch.dictionary));
         self.adopt(batch.generation);
         let flows = std::mem::take(&mut batch.flows);
         self.events.merged_values += flows.len() as u64;
@@ -161,14 +166,13 @@ impl Node {
         Ok(())
     }
 
-    fn extend_dictionary(&mut self, batch: &Regular) {
-        if let Some(link) = self.links.get_mut(&batch.rank) {
-            make_room(&mut link.ids, batch.dictionary.len());
+    fn extend_dictionary(&mut self, sender: u32, keys: Vec<Key>) {
+        if let Some(link) = self.links.get_mut(&sender) {
+            make_room(&mut link.ids, keys.len());
         }
-        for key in &batch.dictionary {
-            let id = self.catalog.declare(key.clone()).ok();
-            self.events.overflow += u64::from(id.is_none());
-            if let Some(link) = self.links.get_mut(&batch.rank) {
+        for key in keys {
+            let id = self.declare_below(key);
+            if let Some(link) = self.links.get_mut(&sender) {
                 link.ids.push(id);
                 id.into_iter().for_each(|id| self.catalog.retain(id));
             }
@@ -250,6 +254,7 @@ impl Node {
     /// A batch that stands for itself.
     fn merge_detached(&mut self, batch: Detached) -> Result<Status, MergeRefused> {
         self.check_ranks(batch.contains.ranks().chain([batch.id.rank]))?;
+        self.check_generation(batch.generation)?;
         match self.marks.of(batch.id) {
             Mark::Merged => {
                 self.events.repeats += 1;
@@ -265,7 +270,7 @@ impl Node {
         let mut all = batch.contains.clone();
         all.add(batch.id);
         self.check_identities(&all, batch.id)?;
-        let ids: Vec<_> = batch.dictionary.iter().map(|key| self.declare_below(key)).collect();
+        let ids: Vec<_> = batch.dictionary.into_iter().map(|key| self.declare_below(key)).collect();
         self.adopt(batch.generation);
         self.events.merged_values += batch.flows.len() as u64;
         let (flows, lost) = batch.flows.translated(|number| *ids.get(number as usize)?);
@@ -283,8 +288,8 @@ impl Node {
         Ok(Status::Taken)
     }
 
-    fn declare_below(&mut self, key: &Key) -> Option<SeriesId> {
-        let id = self.catalog.declare(key.clone()).ok();
+    fn declare_below(&mut self, key: Key) -> Option<SeriesId> {
+        let id = self.catalog.declare(key).ok();
         self.events.overflow += u64::from(id.is_none());
         id
     }

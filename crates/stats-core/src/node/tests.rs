@@ -157,3 +157,39 @@ fn no_claims_of_a_child_make_its_parent_unreadable() {
     let total = root.total(root.find(&Key::new("app.x", &[], Kind::Counter, Unit::None).unwrap()).unwrap());
     assert_eq!(total, Amount::whole(5));
 }
+
+/// A clear is an event: who claims one that has not been would have all later ones taken for old.
+#[test]
+fn a_clear_that_has_not_been_is_refused_and_one_that_has_is_followed() {
+    let (mut root, mut liar, mut leaf) = (node(0, 2, 100), node(2, 2, 100), node(1, 2, 100));
+    root.note_event(50);
+    count(&mut liar, "a", 1);
+    liar.handle_clear(51);
+    liar.tick(at(4));
+    let refused = root.handle_merge(at(4), &liar.poll_transmit(at(4)).unwrap().payload).unwrap_err();
+    assert_eq!(refused, MergeRefused::Generation { generation: 51, newest: 50 });
+    let (id, contains, flows) = (BatchId { rank: 3, epoch: 1, seq: 1 }, Ids::default(), WireFlows::default());
+    let apart =
+        Detached { id, doubt: false, bound: None, generation: 51, contains, dictionary: vec![], flows };
+    assert_eq!(root.handle_merge(at(4), &apart.encode()), Err(refused));
+    // One that was, and of which this rank has not been told: it was not there.
+    leaf.handle_clear(40);
+    exchange(&mut leaf, &mut root, at(4));
+    assert_eq!((root.generation(), root.events().refused), (40, 2));
+    // An older event, told late, changes nothing.
+    root.note_event(10);
+    root.note_event(51);
+    assert!(root.handle_merge(at(4), &apart.encode()).is_ok());
+}
+
+#[test]
+fn a_rank_is_covered_once_in_a_batch() {
+    let mut leaf = node(1, 2, 100);
+    leaf.tick(at(4));
+    let payload = leaf.poll_transmit(at(4)).unwrap().payload;
+    let Ok(Message::Regular(mut batch)) = Message::decode(&payload) else { panic!("a leaf's batch") };
+    let group = batch.coverage[0].clone();
+    (0..4).for_each(|_| batch.coverage.push(group.clone()));
+    let refused = node(0, 2, 100).handle_merge(at(4), &batch.encode()).unwrap_err();
+    assert_eq!(refused.to_string(), "bad batch: malformed: ranks covered more than once");
+}

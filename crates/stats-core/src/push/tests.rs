@@ -16,7 +16,7 @@ fn every_type_of_the_document_is_understood() {
     let push = Push::parse(serde_json::from_str(example).unwrap()).unwrap();
     assert_eq!(push.identity, Some(("5f0c2f6a9d1e4b37".to_owned(), 12)));
     let metrics: Vec<Metric> = push.metrics.into_iter().map(|m| Metric::parse(m).unwrap()).collect();
-    assert_eq!(metrics[0].key.tags(), [("queue".to_owned(), "batch".to_owned())]);
+    assert!(metrics[0].key.tags().eq([("queue", "batch")]));
     assert_eq!(metrics[0].value, Pushed::Count(Amount::whole(42)));
     assert_eq!(metrics[1].value, Pushed::Set(Amount::nearest(7.5).unwrap()));
     assert_eq!(metrics[2].value, Pushed::Add(Amount::whole(-1)));

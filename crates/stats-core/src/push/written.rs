@@ -11,9 +11,9 @@ impl Metric {
     pub fn to_json(&self) -> Value {
         let mut map = Map::new();
         map.insert("name".into(), self.key.name().into());
-        if !self.key.tags().is_empty() {
-            let tags = self.key.tags().iter().map(|(key, value)| (key.clone(), value.clone().into()));
-            map.insert("tags".into(), Value::Object(tags.collect()));
+        let tags: Map<_, _> = self.key.tags().map(|(key, value)| (key.into(), value.into())).collect();
+        if !tags.is_empty() {
+            map.insert("tags".into(), Value::Object(tags));
         }
         let (kind, field, value) = match &self.value {
             Pushed::Count(amount) => ("counter", "value", written(*amount)),

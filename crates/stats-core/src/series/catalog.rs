@@ -114,6 +114,9 @@ impl Catalog {
             if key.is_of_guest() && (has >= self.guest_series || self.guests >= all_guests) {
                 return Err(Refused::Guest(source.to_owned(), self.guest_series, all_guests));
             }
+            if free == 0 {
+                return Err(Refused::Pushed(self.max - self.max / RESERVE, self.max));
+            }
             if has >= free.saturating_mul(SHARE) {
                 return Err(Refused::Share(source.to_owned()));
             }
@@ -146,7 +149,7 @@ impl Catalog {
                 None => drop(self.sources.insert(source.into(), 1)),
             }
         }
-        let kind = key.kind;
+        let kind = key.kind();
         let free = self.free[usize::from(kind.number())].pop();
         let id = SeriesId::new(kind, free.unwrap_or(self.numbers.of_kind(kind).len() as u32));
         self.numbers.set(id, number);
@@ -305,16 +308,16 @@ mod tests {
     fn a_runaway_source_leaves_room_for_the_service_and_for_others() {
         let mut catalog = Catalog::new(344);
         let key = |name: &str| Key::new(name, &[], Kind::Counter, Unit::None).unwrap();
-        let mut runaway = |source: &str| {
+        let runaway = |catalog: &mut Catalog, source: &str| {
             (0..1000).filter(|n| catalog.declare(key(&format!("{source}.n{n}"))).is_ok()).count()
         };
-        assert_eq!(runaway("a"), 226);
-        assert_eq!(runaway("a"), 226, "what it has it keeps");
-        assert_eq!([runaway("b"), runaway("c")], [57, 14]);
+        assert_eq!(runaway(&mut catalog, "a"), 226);
+        assert_eq!(runaway(&mut catalog, "a"), 226, "what it has it keeps");
+        assert_eq!(catalog.declare(key("a.more")), Err(Refused::Share("a".to_owned())));
+        assert_eq!([runaway(&mut catalog, "b"), runaway(&mut catalog, "c")], [57, 14]);
         // Many sources of one series each are many sources.
         let singles = (0..1000).filter(|n| catalog.declare(key(&format!("s{n}"))).is_ok()).count();
-        assert!((1..=4).contains(&singles), "{singles}");
-        assert_eq!(catalog.declare(key("a.more")), Err(Refused::Share("a".to_owned())));
+        assert_eq!((singles, catalog.declare(key("new"))), (4, Err(Refused::Pushed(301, 344))));
         let own = (0..1000).filter(|n| catalog.declare(key(&format!("modules.n{n}"))).is_ok()).count();
         assert_eq!(own + catalog.pushed, 344);
         assert!(own >= 344 / RESERVE);
