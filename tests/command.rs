@@ -389,6 +389,15 @@ fn the_module_is_loaded_and_removed_everywhere_with_a_word_for_each_rank(backend
         why.contains("ranks 0-3: cannot load it: /nonexistent/stats-agg.so: cannot open shared"),
         "{why}"
     );
+    // And what the part of it that loads the rest is missing.
+    let folder = tempfile::tempdir().unwrap();
+    Stage::of_this_build().unwrap().install_stats_agg(folder.path()).unwrap();
+    let rest = folder.path().join("stats-agg-impl.so");
+    std::fs::remove_file(&rest).unwrap();
+    let (status, why) = said(&["load", "--module", folder.path().join("stats-agg.so").to_str().unwrap()]);
+    assert_eq!(status, 1);
+    let wanted = format!("ranks 0-3: cannot load it: {}: No such file or directory", rest.display());
+    assert!(why.contains(&wanted), "{why}");
     assert_eq!(loaded(), [0; 0]);
 
     assert_eq!(said(&["load", "-r", "1-2", "period=0.5s"]), (0, "loaded on ranks 1-2".into()));

@@ -27,6 +27,8 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 // <errno.h>
 const EPERM: i32 = 1;
 const ENOENT: i32 = 2;
+/// All that Flux says of that number by itself.
+const NO_FILE: &str = "No such file or directory";
 const EEXIST: i32 = 17;
 const ETIMEDOUT: i32 = 110;
 const EHOSTUNREACH: i32 = 113;
@@ -265,7 +267,9 @@ impl Told {
                      stats peek` on its node shows what it does",
                     TIMEOUT.as_secs()
                 ),
-                ENOENT => text.clone(),
+                // The broker has not found the module, and says what it looked for. The bare text is the module's own number,
+                // which misses a file that belongs to it.
+                ENOENT if text != NO_FILE => text.clone(),
                 // The module itself has refused, and its broker knows no more than the number.
                 _ => {
                     let said = ranks.iter().next().and_then(|rank| log::last_refusal(instance, rank, MODULE));
