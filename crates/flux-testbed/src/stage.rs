@@ -81,6 +81,9 @@ impl Start {
     }
 }
 
+/// An implementation of stats-agg that suites load instead of the one that is built: one with a sanitizer, say.
+const OTHER: &str = "FLUX_STATS_IMPLEMENTATION";
+
 /// The root of the workspace that this crate was built in.
 pub fn workspace_root() -> &'static Path {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2);
@@ -136,7 +139,10 @@ impl Stage {
         for program in PROGRAMS {
             place(&built.join("examples").join(program), &stage.program(program))?;
         }
-        place_stats_agg(&built, &stage.folder)?;
+        // What is installed is always what was built.
+        let other = env::var_os(OTHER).filter(|_| profile == Profile::Debug);
+        let implementation = other.map_or_else(|| built.join("libstats_agg.so"), PathBuf::from);
+        place_pair(&implementation, &built.join("libstats_agg_loader.so"), &stage.folder)?;
         place(&built.join("libflux_core.so"), &stage.libflux())?;
         place(&built.join("embedded-broker"), &stage.program("embedded-broker"))?;
         place(&built.join("testbed-rpc"), &stage.program("testbed-rpc"))?;
@@ -291,10 +297,6 @@ fn run(command: &mut Command, profile: Profile) -> Result<()> {
     }
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     Err(Error::Command { command: format!("{command:?}"), said })
-}
-
-fn place_stats_agg(built: &Path, folder: &Path) -> Result<()> {
-    place_pair(&built.join("libstats_agg.so"), &built.join("libstats_agg_loader.so"), folder).map(drop)
 }
 
 /// The implementation under a name that says what is in it, the link that names it, then the loader (the crate

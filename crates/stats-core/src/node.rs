@@ -196,6 +196,8 @@ impl Node {
     pub fn new(config: NodeConfig, now: Now) -> Self {
         let schedule = Schedule { rank: config.rank, level: config.level, max_level: config.max_level };
         let period_ns = nanos(config.period);
+        let last = config.size.checked_sub(1).filter(|_| config.rank == 0);
+        let expected = last.map_or_else(IdSet::new, |last| IdSet::range(0, last));
         let mut node = Node {
             schedule,
             catalog: Catalog::new(config.max_series),
@@ -208,7 +210,7 @@ impl Node {
             ancestors: IdSet::range(0, 0),
             states_held: 0,
             marks: Marks::default(),
-            coverage: Coverage::new(config.size),
+            coverage: Coverage::new(expected),
             open: Open::default(),
             upstream: Upstream::new(),
             ending: Ending::default(),

@@ -41,7 +41,9 @@ pub struct Heard {
 /// What is known of each rank of a subtree.
 #[derive(Debug, Clone)]
 pub(crate) struct Coverage {
-    size: u32,
+    /// The ranks whose absence is told: those of the instance, at rank 0. Others do not know who is below them before they
+    /// have heard of them.
+    expected: IdSet,
     events: BTreeMap<u32, Event>,
     /// Messages of each sender.
     messages: BTreeMap<u32, u64>,
@@ -83,8 +85,8 @@ impl Event {
 }
 
 impl Coverage {
-    pub(crate) fn new(size: u32) -> Self {
-        Coverage { size, events: BTreeMap::new(), messages: BTreeMap::new(), online: None }
+    pub(crate) fn new(expected: IdSet) -> Self {
+        Coverage { expected, events: BTreeMap::new(), messages: BTreeMap::new(), online: None }
     }
 
     /// This rank itself: it is here, or is about to go.
@@ -167,7 +169,8 @@ impl Coverage {
                 status.oldest_ns = status.oldest_ns.max(age_ns);
             }
         }
-        let all = if self.size == 0 { IdSet::new() } else { IdSet::range(0, self.size - 1) };
+        let mut all: IdSet = self.events.keys().copied().collect();
+        all.add(&self.expected);
         let missing = all.minus(&status.covered);
         let up = self.online.as_ref().map_or_else(|| missing.clone(), |online| missing.both(online));
         status.offline = missing.minus(&up);
@@ -194,7 +197,7 @@ mod tests {
 
     #[test]
     fn of_two_roads_the_newer_word_holds() {
-        let mut coverage = Coverage::new(8);
+        let mut coverage = Coverage::new(IdSet::range(0, 7));
         coverage.report(1, &[group(500, false, "1-3")], 6 * S, now(10));
         let change = coverage.report(3, &[group(0, false, "3")], 6 * S, now(11));
         assert_eq!((change.lost, change.stale), (vec![1], false));
@@ -206,7 +209,7 @@ mod tests {
 
     #[test]
     fn who_tells_states_tells_whose_they_are_however_old_the_word_is() {
-        let mut coverage = Coverage::new(8);
+        let mut coverage = Coverage::new(IdSet::range(0, 7));
         coverage.report(1, &[group(5000, false, "3")], 6 * S, now(10));
         assert_eq!(coverage.groups(now(12), 2 * S, |_| false), []);
         assert_eq!(coverage.groups(now(12), 2 * S, |via| via == 1), [group(7000, false, "3")]);
@@ -215,7 +218,7 @@ mod tests {
         later.report(1, &[group(0, false, "1")], 6 * S, now(12));
         assert_eq!(later.groups(now(12), 2 * S, |via| via == 1), [group(0, false, "1")]);
         // Above, the older road loses the rank, and its states, though the rank is not covered by this.
-        let mut above = Coverage::new(8);
+        let mut above = Coverage::new(IdSet::range(0, 7));
         above.report(3, &[group(0, false, "3")], 60 * S, now(0));
         let change = above.report(2, &[group(7000, false, "3")], 6 * S, now(12));
         assert_eq!((change.lost, above.status(now(12)).covered.to_string()), (vec![3], String::new()));
@@ -223,7 +226,7 @@ mod tests {
 
     #[test]
     fn a_rank_is_covered_until_it_expires_or_says_goodbye() {
-        let mut coverage = Coverage::new(6);
+        let mut coverage = Coverage::new(IdSet::range(0, 5));
         coverage.own(0, now(10), 6 * S, false);
         coverage.report(1, &[group(2000, false, "1,4")], 6 * S, now(10));
         coverage.report(2, &[group(0, true, "2")], 6 * S, now(10));
@@ -234,6 +237,10 @@ mod tests {
         let said =
             [&status.covered, &status.offline, &status.absent, &status.silent].map(ToString::to_string);
         assert_eq!(said, ["0", "3-5", "2", "1"]);
+        // Of those of whom nobody has heard only rank 0 knows.
+        coverage.expected = IdSet::new();
+        let status = coverage.status(now(15));
+        assert_eq!([status.offline, status.absent].map(|ranks| ranks.to_string()), ["4", "2"]);
         let told = coverage.groups(now(11), 2 * S, |_| false);
         assert_eq!(told, [group(1000, false, "0"), group(1000, true, "2"), group(3000, false, "1,4")]);
     }
