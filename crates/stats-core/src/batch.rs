@@ -12,7 +12,7 @@ use crate::marks::{BatchId, Ids};
 use crate::series::{CATALOG_MOST, Key};
 use crate::value::States;
 use crate::wire::{DecodeError, Reader, Writer, list};
-pub(crate) use flows::WireFlows;
+pub(crate) use flows::{Numbered, WireFlows, WriteFlows};
 
 /// The version of all formats here. A receiver refuses any other, the sender keeps what it has in custody.
 pub(crate) const VERSION: u8 = 4;
@@ -48,7 +48,7 @@ pub(crate) struct Group {
 
 /// See the module's description. Series are numbered by the sender.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Regular {
+pub(crate) struct Regular<F = WireFlows> {
     pub(crate) rank: u32,
     pub(crate) epoch: u64,
     /// The number of this message on its link.
@@ -74,7 +74,7 @@ pub(crate) struct Regular {
     /// The number of the first key in `dictionary`.
     pub(crate) first: u32,
     pub(crate) dictionary: Vec<Key>,
-    pub(crate) flows: WireFlows,
+    pub(crate) flows: F,
     /// Ascending numbers.
     pub(crate) states: Vec<(u32, StateChange)>,
     /// Ascending numbers that stand for nothing from now on: of series that have ended.
@@ -83,7 +83,7 @@ pub(crate) struct Regular {
 
 /// See the module's description. Series are numbered by its own dictionary.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Detached {
+pub(crate) struct Detached<F = WireFlows> {
     pub(crate) id: BatchId,
     /// Some receiver may have merged it.
     pub(crate) doubt: bool,
@@ -92,7 +92,7 @@ pub(crate) struct Detached {
     pub(crate) generation: u64,
     pub(crate) contains: Ids,
     pub(crate) dictionary: Vec<Key>,
-    pub(crate) flows: WireFlows,
+    pub(crate) flows: F,
 }
 
 /// See the module's description.
@@ -111,7 +111,7 @@ pub(crate) enum Message {
     Question(Question),
 }
 
-impl Regular {
+impl<F> Regular<F> {
     pub(crate) fn id(&self) -> Option<BatchId> {
         Some(BatchId { rank: self.rank, epoch: self.epoch, seq: self.seq? })
     }
@@ -121,7 +121,10 @@ impl Regular {
         self.contains.is_empty() && self.next.is_empty()
     }
 
-    pub(crate) fn encode(&self) -> Vec<u8> {
+    pub(crate) fn encode(&self) -> Vec<u8>
+    where
+        F: WriteFlows,
+    {
         let mut out = Writer::new();
         let lone = self.is_lone();
         out.byte(VERSION);
@@ -150,7 +153,7 @@ impl Regular {
                 self.next.encode(&mut out);
                 self.contains.encode(&mut out);
             }
-            self.flows.encode(!lone, &mut out);
+            self.flows.write(!lone, &mut out);
         }
         let mut next = 0;
         out.count(self.states.len());
@@ -172,7 +175,9 @@ impl Regular {
         }
         out.into_bytes()
     }
+}
 
+impl Regular {
     fn decode(flags: u8, from: &mut Reader<'_>) -> Result<Self, DecodeError> {
         let (rank, epoch, link_seq) = (from.u32()?, from.fixed64()?, from.uint()?);
         let after =
@@ -241,7 +246,7 @@ impl Regular {
     }
 }
 
-impl Detached {
+impl<F: WriteFlows> Detached<F> {
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut out = Writer::new();
         out.byte(VERSION);
@@ -252,10 +257,12 @@ impl Detached {
         self.contains.encode(&mut out);
         out.count(self.dictionary.len());
         self.dictionary.iter().for_each(|key| key.encode(&mut out));
-        self.flows.encode(true, &mut out);
+        self.flows.write(true, &mut out);
         out.into_bytes()
     }
+}
 
+impl Detached {
     fn decode(flags: u8, from: &mut Reader<'_>) -> Result<Self, DecodeError> {
         let id = BatchId::decode(from)?;
         let bound = if flags & BOUND != 0 { Some(from.u32()?) } else { None };

@@ -4,7 +4,20 @@ use crate::amount::Amount;
 use crate::members::Members;
 use crate::series::{Kind, SeriesId};
 use crate::value::{Peak, Samples};
-use std::collections::BTreeMap;
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Where flows are, to be written from there: of very many a copy may be more than there is memory for.
+pub(crate) trait FlowSource {
+    /// The series that gained something, each with the place of its value.
+    fn places(&self, kind: Kind) -> impl Iterator<Item = (SeriesId, u32)>;
+    /// What the counter at a place gained.
+    fn gain(&self, place: u32) -> Gain;
+    /// The samples of the timer at a place.
+    fn samples(&self, place: u32) -> Cow<'_, Samples>;
+    /// The members of the set at a place.
+    fn members(&self, place: u32) -> Cow<'_, Members>;
+}
 
 /// What a counter gained.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -39,6 +52,14 @@ pub(crate) struct Sealed {
 }
 
 impl Sealed {
+    /// A copy of what is there.
+    pub(crate) fn of(source: &impl FlowSource) -> Self {
+        let counters = source.places(Kind::Counter).map(|(id, place)| (id, source.gain(place)));
+        let timers = source.places(Kind::Timer).map(|(id, place)| (id, source.samples(place).into_owned()));
+        let sets = source.places(Kind::Set).map(|(id, place)| (id, source.members(place).into_owned()));
+        Sealed { counters: counters.collect(), timers: timers.collect(), sets: sets.collect() }
+    }
+
     pub(crate) fn clear(&mut self) {
         *self = Sealed::default();
     }
@@ -140,17 +161,87 @@ impl Flows {
             sets: std::mem::take(&mut self.sets).into_iter().collect(),
         }
     }
+}
 
-    /// All of it, which stays.
-    pub(crate) fn peek(&self) -> Sealed {
-        let mut positions = self.touched.clone();
-        positions.sort_unstable();
-        let counter =
-            |position: u32| (SeriesId::new(Kind::Counter, position), self.counters[position as usize].0);
-        Sealed {
-            counters: positions.into_iter().map(counter).collect(),
-            timers: self.timers.iter().map(|(&id, samples)| (id, samples.clone())).collect(),
-            sets: self.sets.iter().map(|(&id, members)| (id, members.clone())).collect(),
+impl FlowSource for Sealed {
+    fn places(&self, kind: Kind) -> impl Iterator<Item = (SeriesId, u32)> {
+        let id = move |place: usize| match kind {
+            Kind::Counter => self.counters.get(place).map(|&(id, _)| id),
+            Kind::Timer => self.timers.get(place).map(|&(id, _)| id),
+            Kind::Set => self.sets.get(place).map(|&(id, _)| id),
+            Kind::Gauge => None,
+        };
+        (0..).map_while(move |place| Some((id(place as usize)?, place)))
+    }
+
+    fn gain(&self, place: u32) -> Gain {
+        self.counters[place as usize].1
+    }
+
+    fn samples(&self, place: u32) -> Cow<'_, Samples> {
+        Cow::Borrowed(&self.timers[place as usize].1)
+    }
+
+    fn members(&self, place: u32) -> Cow<'_, Members> {
+        Cow::Borrowed(&self.sets[place as usize].1)
+    }
+}
+
+/// The sum of two, by position.
+pub(crate) struct Sum<'a>(pub(crate) &'a Flows, pub(crate) &'a Flows);
+
+impl Sum<'_> {
+    fn of<'a, T: Clone>(
+        one: Option<&'a T>,
+        other: Option<&'a T>,
+        merge: impl FnOnce(&mut T, &T),
+    ) -> Option<Cow<'a, T>> {
+        match (one, other) {
+            (Some(one), Some(other)) => {
+                let mut sum = one.clone();
+                merge(&mut sum, other);
+                Some(Cow::Owned(sum))
+            }
+            (one, other) => one.or(other).map(Cow::Borrowed),
         }
+    }
+}
+
+impl FlowSource for Sum<'_> {
+    fn places(&self, kind: Kind) -> impl Iterator<Item = (SeriesId, u32)> {
+        let ids = |flows: &Flows| -> Vec<SeriesId> {
+            match kind {
+                Kind::Counter => {
+                    flows.touched.iter().map(|&position| SeriesId::new(kind, position)).collect()
+                }
+                Kind::Timer => flows.timers.keys().copied().collect(),
+                Kind::Set => flows.sets.keys().copied().collect(),
+                Kind::Gauge => Vec::new(),
+            }
+        };
+        let mut all: BTreeSet<SeriesId> = ids(self.0).into_iter().collect();
+        all.extend(ids(self.1));
+        let all = all.into_iter().map(|id| (id, id.position() as u32));
+        all.filter(move |&(_, place)| kind != Kind::Counter || self.gain(place) != Gain::default())
+    }
+
+    fn gain(&self, place: u32) -> Gain {
+        let gain = |flows: &Flows| {
+            let counter = flows.counters.get(place as usize).filter(|(_, touched)| *touched);
+            counter.map(|&(gain, _)| gain).unwrap_or_default()
+        };
+        let mut sum = gain(self.0);
+        sum.merge(gain(self.1));
+        sum
+    }
+
+    fn samples(&self, place: u32) -> Cow<'_, Samples> {
+        let id = SeriesId::new(Kind::Timer, place);
+        Sum::of(self.0.timers.get(&id), self.1.timers.get(&id), Samples::merge).unwrap_or_default()
+    }
+
+    fn members(&self, place: u32) -> Cow<'_, Members> {
+        let id = SeriesId::new(Kind::Set, place);
+        Sum::of(self.0.sets.get(&id), self.1.sets.get(&id), Members::merge).unwrap_or_default()
     }
 }

@@ -15,6 +15,7 @@ pub use pushers::{GUEST_BYTES_MAX, GUEST_PUSHES_MAX};
 use pushers::{Guests, Handles};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, HashMap};
+use std::io::{self, Write};
 use std::time::Duration;
 
 /// Handles of the owner whose last push is remembered.
@@ -248,9 +249,21 @@ impl Intake {
     /// What must survive: the numbers of pushes, and pushed gauges with the time that they have left.
     pub fn save(&self, node: &Node, now: Now) -> Vec<u8> {
         let mut out = Writer::new();
+        self.write(node, now, &mut out);
+        out.into_bytes()
+    }
+
+    /// As [`Intake::save`], to a file.
+    pub fn save_to(&self, node: &Node, now: Now, file: Box<dyn Write>) -> io::Result<()> {
+        let mut out = Writer::to(file);
+        self.write(node, now, &mut out);
+        out.finish()
+    }
+
+    fn write(&self, node: &Node, now: Now, out: &mut Writer) {
         out.byte(VERSION);
-        self.handles.encode(&mut out);
-        self.guests.encode(&mut out);
+        self.handles.encode(out);
+        self.guests.encode(out);
         let gauges: Vec<_> = self
             .gauges
             .iter()
@@ -258,11 +271,10 @@ impl Intake {
             .collect();
         out.count(gauges.len());
         for (key, value, due) in gauges {
-            key.encode(&mut out);
-            value.encode(&mut out);
+            key.encode(out);
+            value.encode(out);
             out.uint(due.saturating_sub(now.mono_ns));
         }
-        out.into_bytes()
     }
 
     /// Goes on where another left off; `node` gets the gauges.

@@ -1,12 +1,13 @@
 //! Totals of flows, their last period, and the history of all series but sets.
 
 use crate::amount::Amount;
-use crate::flows::{Gain, Sealed};
+use crate::flows::{FlowSource, Gain, Sealed};
 use crate::history::{Ring, Timeline};
 use crate::members::Members;
 use crate::series::{Kind, SeriesId};
 use crate::trail::{Level, Levels, Trails};
 use crate::value::{Peak, Samples};
+use std::borrow::Cow;
 
 /// A counter's total and its last period.
 #[derive(Debug, Clone, Default)]
@@ -282,18 +283,36 @@ impl Store {
         self.gauges.clear();
         self.timeline.clear();
     }
+}
 
-    /// Totals that are not zero.
-    pub(crate) fn totals(&self) -> Sealed {
-        let id = |kind, position| SeriesId::new(kind, position as u32);
-        let counters = self.counters.iter().enumerate().filter(|(_, counted)| counted.total != Amount::ZERO);
-        let timers = self.timers.iter().enumerate().filter(|(_, timed)| timed.total.count() > 0);
-        let sets = self.sets.iter().enumerate().filter(|(_, set)| !set.total.is_empty());
-        let gain = |amount| Gain { amount, peak: Peak::default() };
-        Sealed {
-            counters: counters.map(|(p, counted)| (id(Kind::Counter, p), gain(counted.total))).collect(),
-            timers: timers.map(|(p, timed)| (id(Kind::Timer, p), timed.total.clone())).collect(),
-            sets: sets.map(|(p, set)| (id(Kind::Set, p), set.total.clone())).collect(),
-        }
+/// Totals that are not zero.
+impl FlowSource for Store {
+    fn places(&self, kind: Kind) -> impl Iterator<Item = (SeriesId, u32)> {
+        let count = match kind {
+            Kind::Counter => self.counters.len(),
+            Kind::Timer => self.timers.len(),
+            Kind::Set => self.sets.len(),
+            Kind::Gauge => 0,
+        };
+        let is_some = move |place: &usize| match kind {
+            Kind::Counter => self.counters[*place].total != Amount::ZERO,
+            Kind::Timer => self.timers[*place].total.count() > 0,
+            Kind::Set => !self.sets[*place].total.is_empty(),
+            Kind::Gauge => false,
+        };
+        let place = move |place: usize| (SeriesId::new(kind, place as u32), place as u32);
+        (0..count).filter(is_some).map(place)
+    }
+
+    fn gain(&self, place: u32) -> Gain {
+        Gain { amount: self.counters[place as usize].total, peak: Peak::default() }
+    }
+
+    fn samples(&self, place: u32) -> Cow<'_, Samples> {
+        Cow::Borrowed(&self.timers[place as usize].total)
+    }
+
+    fn members(&self, place: u32) -> Cow<'_, Members> {
+        Cow::Borrowed(&self.sets[place as usize].total)
     }
 }

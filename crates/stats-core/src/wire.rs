@@ -2,6 +2,8 @@
 //!
 //! A reader never panics and never allocates more than the bytes it was given can account for.
 
+use std::io::{self, Write};
+
 /// Why bytes are no batch.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DecodeError {
@@ -21,19 +23,46 @@ pub enum DecodeError {
     Malformed(&'static str),
 }
 
-/// Appends to a byte string.
+/// Appends to a byte string, or to a file by way of one.
 #[derive(Default)]
 pub(crate) struct Writer {
     bytes: Vec<u8>,
+    to: Option<Box<dyn Write>>,
+    /// The first error, after which nothing is written any more.
+    error: Option<io::Error>,
 }
+
+/// What is gathered before it goes to the file.
+const BLOCK: usize = 64 << 10;
 
 impl Writer {
     pub(crate) fn new() -> Self {
         Writer::default()
     }
 
+    /// One of which [`Writer::finish`] writes the rest.
+    pub(crate) fn to(file: Box<dyn Write>) -> Self {
+        Writer { to: Some(file), ..Writer::default() }
+    }
+
     pub(crate) fn byte(&mut self, byte: u8) {
         self.bytes.push(byte);
+        if self.bytes.len() >= BLOCK && self.to.is_some() {
+            self.flush();
+        }
+    }
+
+    fn flush(&mut self) {
+        if let Some(file) = self.to.as_mut().filter(|_| self.error.is_none()) {
+            self.error = file.write_all(&self.bytes).err();
+        }
+        self.bytes.clear();
+    }
+
+    /// All that was written is in the file.
+    pub(crate) fn finish(mut self) -> io::Result<()> {
+        self.flush();
+        self.error.map_or(Ok(()), Err)
     }
 
     pub(crate) fn uint(&mut self, mut value: u64) {
@@ -41,7 +70,7 @@ impl Writer {
             self.bytes.push((value as u8) | 0x80);
             value >>= 7;
         }
-        self.bytes.push(value as u8);
+        self.byte(value as u8);
     }
 
     pub(crate) fn count(&mut self, value: usize) {
@@ -53,7 +82,7 @@ impl Writer {
             self.bytes.push((value as u8) | 0x80);
             value >>= 7;
         }
-        self.bytes.push(value as u8);
+        self.byte(value as u8);
     }
 
     pub(crate) fn signed(&mut self, value: i128) {

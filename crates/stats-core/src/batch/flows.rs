@@ -5,11 +5,52 @@
 
 use super::SERIES_MAX;
 use crate::amount::Amount;
-use crate::flows::{Gain, Sealed};
+use crate::flows::{FlowSource, Gain, Sealed};
 use crate::members::Members;
 use crate::series::{Kind, SeriesId};
 use crate::value::{Peak, Samples};
 use crate::wire::{DecodeError, Reader, Writer};
+
+/// Flows that are to be written, by the sender's numbers, ascending: with each its place in where they are.
+pub(crate) struct Numbered<'a, S> {
+    source: &'a S,
+    counters: Vec<(u32, u32)>,
+    timers: Vec<(u32, u32)>,
+    sets: Vec<(u32, u32)>,
+}
+
+/// What a batch can be written with.
+pub(crate) trait WriteFlows {
+    fn write(&self, peaks: bool, out: &mut Writer);
+}
+
+impl<'a, S: FlowSource> Numbered<'a, S> {
+    /// With each series numbered by `number`; what has none is left out.
+    pub(crate) fn new(source: &'a S, number: impl Fn(SeriesId) -> Option<u32>) -> Self {
+        let numbered = |kind| {
+            let mut all: Vec<_> =
+                source.places(kind).filter_map(|(id, place)| Some((number(id)?, place))).collect();
+            all.sort_unstable();
+            all
+        };
+        let (counters, timers, sets) = (numbered(Kind::Counter), numbered(Kind::Timer), numbered(Kind::Set));
+        Numbered { source, counters, timers, sets }
+    }
+}
+
+impl<S: FlowSource> WriteFlows for Numbered<'_, S> {
+    fn write(&self, peaks: bool, out: &mut Writer) {
+        let whole = |gain: &Gain| gain.amount.as_whole();
+        let parts = |gain: &Gain| if whole(gain).is_none() { Some(gain.amount.parts()) } else { None };
+        let gains = || self.counters.iter().map(|&(number, place)| (number, self.source.gain(place)));
+        encode_counters(gains, whole, peaks, out);
+        encode_counters(gains, parts, peaks, out);
+        encode_runs(self.timers.iter().map(|&(number, _)| number), out);
+        self.timers.iter().for_each(|&(_, place)| self.source.samples(place).encode(out));
+        encode_runs(self.sets.iter().map(|&(number, _)| number), out);
+        self.sets.iter().for_each(|&(_, place)| self.source.members(place).encode(out));
+    }
+}
 
 /// Gains by the sender's numbers, ascending.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -20,24 +61,6 @@ pub(crate) struct WireFlows {
 }
 
 impl WireFlows {
-    /// With each series numbered by `number`; what has none is left out.
-    pub(crate) fn new(sealed: &Sealed, number: impl Fn(SeriesId) -> Option<u32>) -> Self {
-        fn numbered<T: Clone>(
-            from: &[(SeriesId, T)],
-            number: impl Fn(SeriesId) -> Option<u32>,
-        ) -> Vec<(u32, T)> {
-            let mut out: Vec<_> =
-                from.iter().filter_map(|(id, value)| Some((number(*id)?, value.clone()))).collect();
-            out.sort_unstable_by_key(|&(number, _)| number);
-            out
-        }
-        WireFlows {
-            counters: numbered(&sealed.counters, &number),
-            timers: numbered(&sealed.timers, &number),
-            sets: numbered(&sealed.sets, &number),
-        }
-    }
-
     /// With the receiver's identifiers, and how many values had none or one of another kind.
     pub(crate) fn translated(self, id: impl Fn(u32) -> Option<SeriesId>) -> (Sealed, u64) {
         fn all<T>(
@@ -69,17 +92,6 @@ impl WireFlows {
         for (_, gain) in &mut self.counters {
             gain.peak = Peak::of(gain.amount, span_ns, rank);
         }
-    }
-
-    pub(crate) fn encode(&self, peaks: bool, out: &mut Writer) {
-        let whole = |gain: &Gain| gain.amount.as_whole();
-        let parts = |gain: &Gain| if whole(gain).is_none() { Some(gain.amount.parts()) } else { None };
-        encode_counters(&self.counters, whole, peaks, out);
-        encode_counters(&self.counters, parts, peaks, out);
-        encode_runs(self.timers.iter().map(|&(number, _)| number), out);
-        self.timers.iter().for_each(|(_, samples)| samples.encode(out));
-        encode_runs(self.sets.iter().map(|&(number, _)| number), out);
-        self.sets.iter().for_each(|(_, members)| members.encode(out));
     }
 
     pub(crate) fn decode(peaks: bool, from: &mut Reader<'_>) -> Result<Self, DecodeError> {
@@ -136,13 +148,13 @@ fn decode_runs(from: &mut Reader<'_>) -> Result<Vec<u32>, DecodeError> {
 }
 
 /// Counters for which `value` is something.
-fn encode_counters(
-    counters: &[(u32, Gain)],
+fn encode_counters<I: Iterator<Item = (u32, Gain)>>(
+    counters: impl Fn() -> I,
     value: impl Fn(&Gain) -> Option<i128>,
     peaks: bool,
     out: &mut Writer,
 ) {
-    let some = || counters.iter().filter_map(|(number, gain)| Some((*number, value(gain)?, gain.peak)));
+    let some = || counters().filter_map(|(number, gain)| Some((number, value(&gain)?, gain.peak)));
     encode_runs(some().map(|(number, ..)| number), out);
     some().for_each(|(_, value, _)| out.signed(value));
     if peaks {

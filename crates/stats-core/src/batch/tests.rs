@@ -1,8 +1,8 @@
 use super::*;
 use crate::amount::Amount;
-use crate::flows::Gain;
+use crate::flows::{Gain, Sealed};
 use crate::members::Members;
-use crate::series::{Kind, Unit};
+use crate::series::{Kind, SeriesId, Unit};
 use crate::value::{Peak, Samples};
 use proptest::prelude::*;
 
@@ -185,7 +185,7 @@ fn a_counter_that_changes_in_every_period_costs_its_amount_alone() {
     let counters = (0..300).map(|number| (number, gain([1_973_112_345, 250, 41, 3][number as usize % 4])));
     let flows = WireFlows { counters: counters.collect(), ..WireFlows::default() };
     let mut out = Writer::new();
-    flows.encode(false, &mut out);
+    flows.write(false, &mut out);
     assert!(out.into_bytes().len() <= 300 * 3, "the mean of 5, 2, 1 and 1 bytes, and the frame");
 }
 
@@ -251,4 +251,17 @@ fn the_batch_that_the_page_for_maintainers_shows_is_read() {
     };
     assert_eq!(batch.encode(), bytes, "{:02x?}", batch.encode());
     assert_eq!(Message::decode(&bytes).unwrap(), Message::Regular(Box::new(batch)));
+}
+
+/// What was read, written again.
+impl WriteFlows for WireFlows {
+    fn write(&self, peaks: bool, out: &mut Writer) {
+        fn named<T: Clone>(kind: Kind, all: &[(u32, T)]) -> Vec<(SeriesId, T)> {
+            all.iter().map(|(number, value)| (SeriesId::new(kind, *number), value.clone())).collect()
+        }
+        let counters = named(Kind::Counter, &self.counters);
+        let (timers, sets) = (named(Kind::Timer, &self.timers), named(Kind::Set, &self.sets));
+        let number = |id: SeriesId| Some(id.position() as u32);
+        Numbered::new(&Sealed { counters, timers, sets }, number).write(peaks, out);
+    }
 }

@@ -40,7 +40,8 @@ impl Node {
             in_doubt,
             flows: self.named(&batch.flows),
         };
-        Audit { unsealed: self.named(&self.unsealed_flows()), held: self.in_custody().map(holding).collect() }
+        let unsealed = self.unsealed_flows().map(|flows| self.named(&Sealed::of(&flows)));
+        Audit { unsealed: unsealed.unwrap_or_default(), held: self.in_custody().map(holding).collect() }
     }
 
     /// Sealed batches, and whether each may have been merged upstream: one that is on its way may have been.

@@ -1,7 +1,7 @@
 //! Batches that do not go with the regular messages: those of an earlier load, and those in doubt, of which it is
 //! unknown whether they have arrived. See `docs/custody.md` for why this counts nothing twice.
 
-use crate::batch::{Detached, Question, Receipt, Status, WireFlows};
+use crate::batch::{Detached, Numbered, Question, Receipt, Status};
 use crate::flows::Sealed;
 use crate::marks::{BatchId, Ids, Mark};
 use crate::node::upstream::{Outgoing, What};
@@ -108,7 +108,7 @@ impl Node {
             generation: held.batch.generation,
             contains: held.batch.contains.clone(),
             dictionary,
-            flows: WireFlows::new(flows, |id| numbers.get(&id).copied()),
+            flows: Numbered::new(flows, |id| numbers.get(&id).copied()),
         };
         Some((What::Held(id), detached.encode(), bound))
     }

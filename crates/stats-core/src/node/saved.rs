@@ -1,8 +1,8 @@
 //! What a node leaves behind when its module unloads, and takes up when it is loaded again: totals, repeat marks, and
 //! every flow that nobody upstream has acknowledged.
 
-use crate::batch::{SERIES_MAX, WireFlows};
-use crate::flows::{Flows, Sealed};
+use crate::batch::{Numbered, SERIES_MAX, WireFlows, WriteFlows};
+use crate::flows::{FlowSource, Sealed, Sum};
 use crate::marks::{BatchId, Ids, Marks};
 use crate::node::doubt::{Doubt, Held};
 use crate::node::upstream::{Outgoing, What};
@@ -11,6 +11,7 @@ use crate::schedule::Now;
 use crate::series::{Key, SeriesId};
 use crate::store::Store;
 use crate::wire::{DecodeError, Reader, Writer, list};
+use std::io::{self, Write};
 
 /// The version of what [`Node::save`] writes.
 const VERSION: u8 = 3;
@@ -23,17 +24,29 @@ impl Node {
     /// Everything that must survive this node. A batch that is in flight is in doubt from now on.
     pub fn save(&self) -> Vec<u8> {
         let mut out = Writer::new();
+        self.write(&mut out);
+        out.into_bytes()
+    }
+
+    /// As [`Node::save`], to a file, with little more memory than the largest value takes.
+    pub fn save_to(&self, file: Box<dyn Write>) -> io::Result<()> {
+        let mut out = Writer::to(file);
+        self.write(&mut out);
+        out.finish()
+    }
+
+    fn write(&self, out: &mut Writer) {
         out.byte(VERSION);
         out.uint(self.generation);
         out.count(self.catalog.len());
         for (id, key) in self.catalog.iter() {
-            key.encode(&mut out);
+            key.encode(out);
             let created_s = u64::from(self.catalog.created_s(id).unwrap_or(0));
             out.uint((created_s << 1) | u64::from(self.falls(id)));
         }
-        self.encode_flows(&self.own.totals(), &mut out);
-        self.encode_flows(&self.below.totals(), &mut out);
-        self.marks.encode(&mut out);
+        self.encode_flows(&self.own, out);
+        self.encode_flows(&self.below, out);
+        self.marks.encode(out);
         let held = self.all_held();
         out.count(held.len());
         for (batch, doubt) in held {
@@ -44,13 +57,15 @@ impl Node {
             };
             out.byte(code);
             rank.iter().for_each(|&rank| out.uint(u64::from(rank)));
-            self.encode_batch(batch, &mut out);
+            self.encode_batch(batch, out);
         }
         out.count(self.upstream.parked.len());
-        self.upstream.parked.iter().for_each(|batch| self.encode_batch(batch, &mut out));
-        self.encode_flows(&self.unsealed_flows(), &mut out);
-        self.open.contains.encode(&mut out);
-        out.into_bytes()
+        self.upstream.parked.iter().for_each(|batch| self.encode_batch(batch, out));
+        match self.unsealed_flows() {
+            Some(flows) => self.encode_flows(&flows, out),
+            None => self.encode_flows(&Sealed::default(), out),
+        }
+        self.open.contains.encode(out);
     }
 
     /// Sealed batches that nobody has acknowledged.
@@ -71,18 +86,12 @@ impl Node {
     }
 
     /// Flows that are in no batch yet, this rank's own included. At the root there are none: its totals have them.
-    pub(super) fn unsealed_flows(&self) -> Sealed {
-        if self.is_root() {
-            return Sealed::default();
-        }
-        let mut flows = Flows::default();
-        flows.add(&self.open.flows.peek());
-        flows.add(&self.unsealed.peek());
-        flows.take()
+    pub(super) fn unsealed_flows(&self) -> Option<Sum<'_>> {
+        (!self.is_root()).then_some(Sum(&self.open.flows, &self.unsealed))
     }
 
-    fn encode_flows(&self, flows: &Sealed, out: &mut Writer) {
-        WireFlows::new(flows, |id| self.catalog.number(id)).encode(true, out);
+    fn encode_flows(&self, flows: &impl FlowSource, out: &mut Writer) {
+        Numbered::new(flows, |id| self.catalog.number(id)).write(true, out);
     }
 
     fn encode_batch(&self, batch: &Outgoing, out: &mut Writer) {

@@ -1,6 +1,6 @@
 //! The sending side: one message in flight, and what is in this node's custody until a receipt comes.
 
-use crate::batch::{Group, Receipt, Regular, StateChange, Status, WireFlows};
+use crate::batch::{Group, Numbered, Receipt, Regular, StateChange, Status};
 use crate::flows::{Flows, Sealed};
 use crate::marks::{BatchId, Ids, Latest};
 use crate::node::Node;
@@ -204,6 +204,7 @@ impl Node {
         let latest = if full { &nobody } else { &self.upstream.latest };
         let sealed = self.upstream.sealed.as_ref();
         let (next, contains) = sealed.map(|batch| batch.contains.without_next(latest)).unwrap_or_default();
+        let nothing = Sealed::default();
         let number = |id| self.upstream.dictionary.number(id);
         let coverage: Vec<Group> =
             self.coverage.groups(now, self.period_ns(), |via| self.links.contains_key(&via));
@@ -225,7 +226,7 @@ impl Node {
                 .iter()
                 .filter_map(|&id| self.catalog.key(id).cloned())
                 .collect::<Vec<Key>>(),
-            flows: sealed.map(|batch| WireFlows::new(&batch.flows, number)).unwrap_or_default(),
+            flows: Numbered::new(sealed.map_or(&nothing, |batch| &batch.flows), number),
             states: self.changes(told, &states),
             withdrawn: self.upstream.dictionary.withdrawn(),
         }
