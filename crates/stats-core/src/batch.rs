@@ -4,6 +4,8 @@
 //!   link (dictionary, states, identities), which it names, so that the receiver can tell when it does not have that.
 //! * A *detached* batch stands for itself: one that was sealed in an earlier load, or one in doubt.
 //! * A *question* asks whether a batch in doubt has arrived.
+//!
+//! `docs/batch.md` has all of it byte by byte.
 
 mod flows;
 
@@ -370,5 +372,7 @@ impl Receipt {
     }
 }
 
+#[cfg(test)]
+mod documented;
 #[cfg(test)]
 mod tests;
