@@ -5,6 +5,8 @@
 //!
 //! A rundir can be full, or gone. Then the broker's own memory keeps it: in an anonymous file (memfd_create(2)) that
 //! stays open in the broker process, and is found again by its name, by another build of this module too.
+//!
+//! `docs/custody-file.md` of stats-core has all of the file byte by byte.
 
 use rustix::fs::{MemfdFlags, memfd_create};
 use std::fs::{self, File, OpenOptions, Permissions};
@@ -156,9 +158,33 @@ fn start_time(pid: i32) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::left::{joined, split};
 
     fn here(folder: &tempfile::TempDir, rank: u32) -> CustodyFile {
         CustodyFile::new(folder.path().to_str().unwrap(), "stats-agg", rank, std::process::id() as i32)
+    }
+
+    /// The bytes of the page's table after `title`.
+    fn bytes_of_the_page(title: &str) -> Vec<u8> {
+        let page = include_str!("../../../crates/stats-core/docs/custody-file.md");
+        let table = page.split_once(title).unwrap().1.split_once("| bytes | what |\n|---|---|\n").unwrap().1;
+        let rows = table.lines().take_while(|row| row.starts_with('|'));
+        let cells = rows.filter_map(|row| row.split('`').nth(1));
+        cells.flat_map(str::split_whitespace).map(|byte| u8::from_str_radix(byte, 16).unwrap()).collect()
+    }
+
+    #[test]
+    fn the_file_of_the_page_is_what_is_left_and_taken() {
+        let titles = ["## The first line", "## The length", "## The node's part", "## The intake's part"];
+        let [line, length, node, intake] = titles.map(bytes_of_the_page);
+        let folder = tempfile::tempdir().unwrap();
+        let file = CustodyFile { broker: "4242 98765".to_owned(), ..here(&folder, 1) };
+        let left = joined(&node, &intake);
+        file.leave(&left).unwrap();
+        assert_eq!(fs::read(&file.path).unwrap(), [line, length, node.clone(), intake.clone()].concat());
+        let taken = file.take().unwrap().unwrap();
+        assert_eq!(split(&taken), Some((&node[..], &intake[..])));
+        assert_eq!(BYTES_MAX, 1 << 30, "as the page says");
     }
 
     #[test]

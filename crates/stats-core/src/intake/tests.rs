@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::node::NodeConfig;
+use crate::page;
 use crate::query::Query;
 
 const TTL: Duration = Duration::from_secs(60);
@@ -166,6 +167,20 @@ fn a_gauge_is_set_changed_kept_over_a_reload_and_gone_after_its_time() {
     intake.take(&mut two, at(70), Pusher::Owner, push("h", 5, brief)).unwrap();
     intake.expire(&mut two, at(72));
     assert_eq!(value(&two), None);
+}
+
+#[test]
+fn the_intake_s_part_of_the_page_is_what_is_left_and_taken_up() {
+    let bytes = page::bytes(include_str!("../../docs/custody-file.md"), "## The intake's part");
+    let (mut one, mut intake) = (node(100), Intake::new(TTL));
+    let gauge = json!([{ "name": "app.g", "type": "gauge", "value": 7.5 }]);
+    intake.take(&mut one, at(0), Pusher::Owner, push("h1", 7, gauge)).unwrap();
+    intake.take(&mut one, at(0), Pusher::Guest(1001), push("g1", 2, json!([]))).unwrap();
+    let saved = intake.save(&one, at(10));
+    assert_eq!(saved, bytes, "{saved:02x?}");
+    let mut two = node(100);
+    let intake = Intake::restore(TTL, &mut two, at(500), &bytes).unwrap();
+    assert_eq!(intake.save(&two, at(500)), bytes);
 }
 
 #[test]
