@@ -22,7 +22,7 @@ pub(crate) fn hexadecimal(cell: &str) -> Vec<u8> {
 }
 
 /// A whole number as pages write it: 10,000.
-pub(crate) fn number(cell: &str) -> u64 {
+pub(crate) fn number(cell: &str) -> u128 {
     cell.replace(',', "").parse().unwrap_or_else(|_| panic!("no whole number: {cell:?}"))
 }
 
@@ -40,9 +40,9 @@ pub(crate) fn holds_bounds(rows: &[Vec<&str>], counted: &[Counted]) {
     assert_eq!(rows.iter().map(|row| row[0]).collect::<BTreeSet<_>>(), named);
     for (name, before, read) in counted {
         let row = rows.iter().find(|row| row[0] == *name).unwrap();
-        let after = |count: u64| {
+        let after = |count: u128| {
             let mut out = Writer::new();
-            out.uint(count);
+            out.wide(count);
             let bytes = [before.as_slice(), &out.into_bytes()].concat();
             read(&mut Reader::new(&bytes)).unwrap_err()
         };

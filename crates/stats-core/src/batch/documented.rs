@@ -165,14 +165,14 @@ fn sets_of_many_members_are_as_the_page_begins_them() {
         assert!(shown.len() >= 6 && bytes.starts_with(&shown), "{title}: {:02x?}", &bytes[..20]);
         let rows = page::rows(PAGE, title);
         let said = rows.last().unwrap()[1].strip_prefix("and so on: ").unwrap();
-        assert_eq!(page::number(said.split(' ').next().unwrap()), bytes.len() as u64, "{title}");
+        assert_eq!(page::number(said.split(' ').next().unwrap()), bytes.len() as u128, "{title}");
     }
 }
 
 #[test]
 fn the_flags_of_the_page_are_those_of_the_code() {
     let [regular, closing, sealed, lone, bound, doubt, withdrawn] =
-        [REGULAR, CLOSING, SEALED, LONE, BOUND, DOUBT, WITHDRAWN].map(u64::from);
+        [REGULAR, CLOSING, SEALED, LONE, BOUND, DOUBT, WITHDRAWN].map(u128::from);
     let bits =
         page::rows(PAGE, "## The first two bytes").iter().map(|row| page::number(row[0])).collect::<Vec<_>>();
     assert_eq!(bits, [regular, closing, sealed, lone, bound, doubt, withdrawn]);
@@ -243,6 +243,13 @@ fn the_page_has_every_reason_for_which_bytes_are_refused_and_no_other() {
     assert!(reasons.contains("expected pairs of hexadecimal digits"));
     let missing: Vec<_> = reasons.symmetric_difference(&documented).collect();
     assert_eq!(missing, [&"expected pairs of hexadecimal digits"]);
+}
+
+#[test]
+fn a_series_twice_among_states_or_withdrawn_is_not_refused_as_the_page_says() {
+    let states = |value| Some(States::of(Amount::whole(value), 1));
+    let batch = Regular { states: vec![(6, states(1)), (6, states(2))], withdrawn: vec![7, 7], ..merged() };
+    assert_eq!(Message::decode(&batch.encode()).unwrap(), Message::Regular(Box::new(batch)));
 }
 
 #[test]

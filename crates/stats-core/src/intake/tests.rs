@@ -184,6 +184,36 @@ fn the_intake_s_part_of_the_page_is_what_is_left_and_taken_up() {
 }
 
 #[test]
+fn what_is_remembered_and_told_has_the_limits_of_the_page() {
+    let rows = page::rows(include_str!("../../docs/push.md"), "What is remembered, and told:");
+    let long = json!({ "name": "x".repeat(100) });
+    let (told, prefix) = name_of(&long);
+    let limits = [
+        ("handles of the owner whose last push is remembered", HANDLES_MAX),
+        ("guests that are remembered", pushers::USERS_MAX),
+        ("handles of a guest", pushers::HANDLES_OF_GUEST_MAX),
+        ("pushes of a guest in a second", GUEST_PUSHES_MAX as usize),
+        ("bytes of a guest's pushes in a second", GUEST_BYTES_MAX),
+        ("refused metrics that an answer names", TOLD_MAX),
+        ("characters of a name that an answer has", told.trim_end_matches('…').len()),
+        ("characters of a `prefix`", prefix.len()),
+        ("values of `prefix`", PREFIXES_MAX),
+    ];
+    let rows: Vec<_> = rows.iter().map(|row| (row[0], page::number(row[1]))).collect();
+    assert_eq!(rows, limits.map(|(name, most)| (name, most as u128)));
+}
+
+#[test]
+fn the_number_of_a_push_that_is_refused_whole_is_not_taken() {
+    let (mut node, mut intake) = (node(100), Intake::new(TTL));
+    let mut take = |metrics| intake.take(&mut node, at(0), Pusher::Owner, push("h", 1, metrics));
+    take(json!(5)).unwrap_err();
+    // All of its metrics are refused: it was read, and is a repeat from now on.
+    take(json!([counter("broker.x", 1)])).unwrap_err();
+    assert_eq!(take(json!([counter("a", 1)])).unwrap()["repeat"], true);
+}
+
+#[test]
 fn what_was_saved_by_another_version_or_is_damaged_is_refused() {
     let mut node = node(100);
     for bytes in [&[][..], &[9], &[VERSION, 5], &[VERSION, 0, 0], &[VERSION, 0, 0, 0, 0]] {
