@@ -321,7 +321,7 @@ fn version(from: &mut Reader<'_>) -> Result<(), DecodeError> {
 pub(crate) enum Status {
     /// It is in the receiver's custody, now or already.
     Taken,
-    /// Nothing was merged: the receiver needs all that it builds on. Send in full.
+    /// Nothing was merged: the receiver needs all that it builds on. Send in full. To a question: it has not arrived, send it.
     NeedFull,
     /// Nothing was merged: it may be elsewhere, and is not known here.
     NotTaken,
