@@ -6,7 +6,7 @@
 
 use flux_testbed::{Backend, Instance, Options};
 use rustix::process::{Pid, Resource, Rlimit, prlimit};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use stats_core::{Amount, IdSet, Key, Kind, Node, NodeConfig, Now, Unit};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -247,6 +247,15 @@ fn where_the_process_gets_no_more_memory_the_module_ends_in_order_and_the_broker
         instance.rpc(0, "stats-agg.push", json!({ "version": 1, "metrics": metrics }))
     };
     push("first", 0, 1).unwrap();
+    // What it knows is more than what it has held back for its end.
+    let large: Vec<String> = ('a'..='p').map(String::from).collect();
+    let tags: Map<String, Value> = large.iter().map(|key| (key.clone(), "x".repeat(200).into())).collect();
+    for group in 0..12 {
+        let metric =
+            |n| json!({ "name": format!("large{group}.n{n}"), "type": "counter", "value": 1, "tags": tags });
+        let metrics: Vec<Value> = (0..1000).map(metric).collect();
+        instance.rpc(0, "stats-agg.push", json!({ "version": 1, "metrics": metrics })).unwrap();
+    }
     let pid = instance.broker_pid(0).unwrap();
     limit_memory(pid, Some(16 << 20));
     let name = format!("memory.{}", "x".repeat(180));
@@ -260,6 +269,7 @@ fn where_the_process_gets_no_more_memory_the_module_ends_in_order_and_the_broker
     limit_memory(pid, None);
     eventually("it is loaded again", LIMIT, load, Result::is_ok).unwrap();
     assert_eq!(series(&instance, "first0")["total"], 1);
+    assert_eq!(query(&instance, &["large11.n*"])["series"].as_array().unwrap().len(), 1000);
     instance.remove([0], "stats-agg").unwrap();
     instance.stop().unwrap();
 }
@@ -296,7 +306,7 @@ fn a_batch_that_there_is_no_memory_for_is_refused_and_taken_once_there_is() {
         limit_memory(pid, Some(more << 20));
         let refused = merge().unwrap_err();
         assert_eq!(refused.errnum(), Some(12), "{refused}");
-        let wanted = format!("a message of {} bytes: the process does not have the memory", batch.len());
+        let wanted = format!("a batch of {} bytes: the process does not have the memory", batch.len());
         assert!(refused.to_string().contains(&wanted), "{refused}");
         limit_memory(pid, None);
     }

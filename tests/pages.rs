@@ -6,9 +6,10 @@ use std::path::{Path, PathBuf};
 /// All pages, README and its like first.
 fn pages() -> Vec<PathBuf> {
     let root = workspace_root();
-    [root.to_owned(), root.join("docs"), root.join("docs/monitoring")]
+    let folders = ["", "docs", "docs/monitoring", "crates/stats-core/docs", "crates/stats-probe/docs"];
+    folders
         .iter()
-        .flat_map(|folder| std::fs::read_dir(folder).unwrap())
+        .flat_map(|folder| std::fs::read_dir(root.join(folder)).unwrap())
         .map(|entry| entry.unwrap().path())
         .filter(|path| path.extension().is_some_and(|extension| extension == "md"))
         .collect()

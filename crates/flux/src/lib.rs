@@ -66,7 +66,7 @@ pub use message::{Event, KeptRequest, Request};
 pub use method::{Answer, Method, Role};
 pub use module::{Module, Scope};
 pub use reactor::{Interest, Watcher};
-pub use reserve::Reserve;
+pub use reserve::{Reserve, afford};
 pub use rpc::{Payload, PendingRpc, Reply, Rpc, Stream};
 
 /// The address space's libflux and its version, or why there is none.

@@ -3,7 +3,7 @@
 use crate::error::{Error, Result};
 use crate::handle::{Handle, Level, c_string};
 use crate::method::Answer;
-use crate::reserve::afford;
+use crate::reserve::afford_json;
 use flux_sys::flux_msg_t;
 use serde_json::Value;
 use std::ffi::{CStr, c_char, c_void};
@@ -39,7 +39,7 @@ impl Message<'_> {
         }
         // SAFETY: a C string that belongs to the message, which outlives this call.
         let bytes = unsafe { CStr::from_ptr(text) }.to_bytes();
-        afford(bytes.len())?;
+        afford_json(bytes.len())?;
         object(std::str::from_utf8(bytes).map_err(|_| Error::new(libc::EPROTO, "payload is not UTF-8"))?)
     }
 
@@ -92,7 +92,7 @@ impl<'a> Request<'a> {
         self.message.object(rc, text)
     }
 
-    /// The payload as bytes; empty when there is none, and `ENOMEM` when there is not the memory to make much of them.
+    /// The payload as bytes; empty when there is none.
     pub fn raw(&self) -> Result<&'a [u8]> {
         let (mut topic, mut data, mut len) = (ptr::null(), ptr::null(), 0);
         let libflux = self.message.handle.libflux();
@@ -105,7 +105,6 @@ impl<'a> Request<'a> {
         if data.is_null() || len == 0 {
             return Ok(&[]);
         }
-        afford(len)?;
         // SAFETY: that many bytes, which belong to the message and live as long as it.
         Ok(unsafe { std::slice::from_raw_parts(data.cast::<u8>(), len) })
     }

@@ -8,7 +8,7 @@ use crate::handle::{Handle, Level, Node, c_string};
 use crate::message::{Event, KeptRequest, Request};
 use crate::method::{Call, Method};
 use crate::reactor::{Interest, Watcher, reactor_of};
-use crate::reserve::{Reserve, afford};
+use crate::reserve::{Reserve, afford_json};
 use crate::rpc::{Future, Payload, PendingRpc, Reply};
 use flux_sys::{flux_match, flux_msg_handler_t, flux_msg_t, flux_t};
 pub use life::main;
@@ -178,7 +178,7 @@ impl<T: 'static> Scope<T> {
         let (core, weak) = (self.core()?, self.core.clone());
         PendingRpc::await_with(future, &core.alive, timeout, move |reply| {
             if let Some(core) = weak.upgrade() {
-                let reply = reply.and_then(|reply| afford(reply.raw().len()).map(|()| reply));
+                let reply = reply.and_then(|reply| afford_json(reply.raw().len()).map(|()| reply));
                 core.enter(&what, |module, scope| continuation(module, scope, reply));
             }
         })
@@ -192,6 +192,11 @@ impl<T: 'static> Scope<T> {
     /// Whether the module has been asked to end.
     pub fn ending(&self) -> bool {
         self.core().is_ok_and(|core| core.ending.get())
+    }
+
+    /// Whether an allocation has failed, for which the module ends: nothing large should be begun any more.
+    pub fn exhausted(&self) -> bool {
+        self.core().is_ok_and(|core| core.reserve.is_spent())
     }
 
     /// Ends the farewell that [`Module::unload`] asked for: everything is said.

@@ -18,21 +18,25 @@ const USED: usize = 64 << 20;
 const HEAP: usize = 128 << 20;
 const BYTES: usize = USED + HEAP;
 
-/// What a byte of a message may become in memory: a member of an array of JSON takes two, and an object of one member,
-/// which takes eight, a node of a tree of some 650.
-const GROWTH: usize = 100;
-/// A message of this size is read whatever there is: what becomes of it fits in the reserve.
-const SMALL: usize = 256 << 10;
-const _: () = assert!(SMALL * GROWTH < USED);
-
-/// Whether there is the memory to read a message: one that is large is not begun where the reserve would not be enough to
-/// end in order.
-pub(crate) fn afford(bytes: usize) -> Result<()> {
-    if bytes <= SMALL || is_to_be_had(bytes.saturating_mul(GROWTH).saturating_add(HEAP)) {
+/// Whether the process would get so many bytes more, beside what a module holds back for its end; `ENOMEM`: it would not.
+/// Ask before something large is begun: an allocation that fails ends the module, or the process.
+///
+/// What the reserve has room for needs no question, and is not asked about.
+pub fn afford(bytes: usize) -> Result<()> {
+    if bytes < USED / 2 || is_to_be_had(bytes.saturating_add(HEAP)) {
         return Ok(());
     }
-    let text = format!("a message of {bytes} bytes: the process does not have the memory to read it");
-    Err(Error::new(libc::ENOMEM, text))
+    Err(Error::new(libc::ENOMEM, format!("the process does not have the memory: {} MiB", bytes >> 20)))
+}
+
+/// What a byte of JSON may become in memory: a member of an array takes two, and an object of one member, which takes
+/// eight, a node of a tree of some 650.
+const JSON_GROWTH: usize = 100;
+
+/// Whether a text of that many bytes can be read as JSON.
+pub(crate) fn afford_json(bytes: usize) -> Result<()> {
+    afford(bytes.saturating_mul(JSON_GROWTH))
+        .map_err(|error| Error::new(error.errnum(), format!("a message of {bytes} bytes: {error}")))
 }
 
 /// Whether the process would get so much, without a touch on what is held back.
@@ -179,11 +183,12 @@ mod tests {
     }
 
     #[test]
-    fn a_large_message_is_not_begun_where_there_is_not_the_memory_for_it() {
-        assert!([0, SMALL, SMALL + 1].iter().all(|&bytes| afford(bytes).is_ok()));
-        let refused = afford(usize::MAX / 2).unwrap_err();
+    fn what_is_large_is_not_begun_where_there_is_not_the_memory_for_it() {
+        assert!([0, USED, USED + 1].iter().all(|&bytes| afford(bytes).is_ok()));
+        let refused = afford_json(usize::MAX / 2).unwrap_err();
         assert_eq!(refused.errnum(), libc::ENOMEM);
-        assert!(refused.to_string().starts_with(&format!("a message of {} bytes: ", usize::MAX / 2)));
+        let wanted = format!("a message of {} bytes: the process does not have the memory: ", usize::MAX / 2);
+        assert!(refused.to_string().starts_with(&wanted), "{refused}");
     }
 
     #[test]

@@ -4,6 +4,8 @@
 //!   link (dictionary, states, identities), which it names, so that the receiver can tell when it does not have that.
 //! * A *detached* batch stands for itself: one that was sealed in an earlier load, or one in doubt.
 //! * A *question* asks whether a batch in doubt has arrived.
+//!
+//! `docs/batch.md` has all of it byte by byte.
 
 mod flows;
 
@@ -178,14 +180,20 @@ impl<F> Regular<F> {
 }
 
 impl Regular {
-    fn decode(flags: u8, from: &mut Reader<'_>) -> Result<Self, DecodeError> {
+    fn decode(flags: u8, size: u32, from: &mut Reader<'_>) -> Result<Self, DecodeError> {
         let (rank, epoch, link_seq) = (from.u32()?, from.fixed64()?, from.uint()?);
         let after =
             link_seq.checked_sub(from.uint()?).ok_or(DecodeError::Malformed("link before its start"))?;
         let generation = u64::from(from.u32()?);
+        let mut covered = 0_u64;
         let coverage = list(from, GROUPS_MAX, |from| {
             let age = from.uint()?;
-            Ok(Group { age_ms: age >> 1, closed: age & 1 != 0, ranks: IdSet::decode(from)? })
+            let group = Group { age_ms: age >> 1, closed: age & 1 != 0, ranks: IdSet::decode(from)? };
+            covered += group.ranks.len();
+            if covered > size.into() {
+                return Err(DecodeError::Malformed("more ranks covered than there are"));
+            }
+            Ok(group)
         })?;
         let expiry_ms = from.uint()?;
         let first = from.u32()?;
@@ -286,14 +294,15 @@ impl Question {
 }
 
 impl Message {
-    pub(crate) fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
+    /// `size`: how many ranks there are, and a message may cover.
+    pub(crate) fn decode(bytes: &[u8], size: u32) -> Result<Self, DecodeError> {
         let mut from = Reader::new(bytes);
         version(&mut from)?;
         let flags = from.byte()?;
         let (kind, flags) = (flags & KIND, flags & !KIND);
         let message = match kind {
             REGULAR if flags & !(CLOSING | SEALED | LONE | WITHDRAWN) == 0 => {
-                Message::Regular(Box::new(Regular::decode(flags, &mut from)?))
+                Message::Regular(Box::new(Regular::decode(flags, size, &mut from)?))
             }
             DETACHED if flags & !(BOUND | DOUBT) == 0 => {
                 Message::Detached(Box::new(Detached::decode(flags, &mut from)?))
@@ -326,7 +335,7 @@ fn version(from: &mut Reader<'_>) -> Result<(), DecodeError> {
 pub(crate) enum Status {
     /// It is in the receiver's custody, now or already.
     Taken,
-    /// Nothing was merged: the receiver needs all that it builds on. Send in full.
+    /// Nothing was merged: the receiver needs all that it builds on. Send in full. To a question: it has not arrived, send it.
     NeedFull,
     /// Nothing was merged: it may be elsewhere, and is not known here.
     NotTaken,
@@ -377,5 +386,7 @@ impl Receipt {
     }
 }
 
+#[cfg(test)]
+mod documented;
 #[cfg(test)]
 mod tests;

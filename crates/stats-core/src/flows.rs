@@ -5,6 +5,7 @@ use crate::members::Members;
 use crate::series::{Kind, SeriesId};
 use crate::value::{Peak, Samples};
 use std::borrow::Cow;
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Where flows are, to be written from there: of very many a copy may be more than there is memory for.
@@ -71,7 +72,7 @@ impl Sealed {
     /// With each series once, in the order of identifiers, whatever it was made of.
     pub(crate) fn normalized(self) -> Sealed {
         let mut flows = Flows::default();
-        flows.add(&self);
+        flows.take_in(self);
         flows.take()
     }
 
@@ -132,6 +133,23 @@ impl Flows {
         sealed.counters.iter().for_each(|&(id, gain)| self.count(id, gain));
         sealed.timers.iter().for_each(|(id, samples)| self.observe(*id, samples));
         sealed.sets.iter().for_each(|(id, members)| self.insert(*id, members));
+    }
+
+    /// As [`Flows::add`], without a copy of what is new.
+    pub(crate) fn take_in(&mut self, sealed: Sealed) {
+        sealed.counters.into_iter().for_each(|(id, gain)| self.count(id, gain));
+        for (id, samples) in sealed.timers {
+            match self.timers.entry(id) {
+                Entry::Vacant(free) => drop(free.insert(samples)),
+                Entry::Occupied(mut sum) => sum.get_mut().merge(&samples),
+            }
+        }
+        for (id, members) in sealed.sets {
+            match self.sets.entry(id) {
+                Entry::Vacant(free) => drop(free.insert(members)),
+                Entry::Occupied(mut sum) => sum.get_mut().merge(&members),
+            }
+        }
     }
 
     /// See [`Sealed::amount`].

@@ -48,6 +48,8 @@ mod intake;
 mod marks;
 mod members;
 mod node;
+#[cfg(test)]
+mod page;
 mod push;
 mod query;
 mod recent;

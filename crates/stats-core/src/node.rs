@@ -140,7 +140,7 @@ pub struct Events {
 }
 
 /// Identities that wait to go upstream: some 20 MiB. Beyond it, who sends keeps what it has until there is room.
-const CONTAINS_MAX: usize = 250_000;
+pub(crate) const CONTAINS_MAX: usize = 250_000;
 
 /// See the crate's description.
 #[derive(Debug)]

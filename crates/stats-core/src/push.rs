@@ -3,6 +3,8 @@
 mod written;
 
 #[cfg(test)]
+mod documented;
+#[cfg(test)]
 mod tests;
 
 use crate::amount::Amount;

@@ -6,7 +6,7 @@ use crate::config::{Config, ProbeMode};
 use crate::cost::Cost;
 use crate::custody::{CustodyFile, Left};
 use crate::exports::Exports;
-use crate::left::{joined, split};
+use crate::left::{self, split};
 use crate::measure::Measure;
 use crate::methods;
 use crate::own_reactor::OwnReactor;
@@ -19,6 +19,7 @@ use stats_collect::Collectors;
 use stats_core::{DecodeError, Intake, Node, NodeConfig, Now};
 use stats_probe::{Mode, Options, Probe, thread_cpu_ns};
 use std::collections::HashMap;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -192,9 +193,12 @@ impl StatsAgg {
 
     fn leave_custody(&mut self, scope: &Scope<Self>) {
         let Some(custody) = self.custody.take() else { return };
-        let left = joined(&self.node.save(), &self.intake.save(&self.node, self.now()));
-        let path = custody.path();
-        match custody.leave(&left) {
+        let (path, now) = (custody.path(), self.now());
+        let outcome = custody.leave(|file| {
+            let intake = |file| self.intake.save_to(&self.node, now, file);
+            left::write(file, |file| self.node.save_to(file), intake)
+        });
+        match outcome {
             Ok(Left::InFile) => {}
             Ok(Left::InMemory(error)) => {
                 let text = format!("totals and unsent batches are kept in memory: {path}: {error}");
@@ -301,10 +305,17 @@ impl Module for StatsAgg {
 
         let rundir = scope.attribute("rundir");
         let custody = rundir.map(|rundir| CustodyFile::new(&rundir, &scope.name(), rank, broker_pid(scope)));
-        let left = custody.as_ref().map_or(Ok(None), CustodyFile::take).unwrap_or_else(|error| {
-            scope.log(Level::Err, &format!("what an earlier load left cannot be read: {error}"));
-            None
-        });
+        let left = match custody.as_ref().map_or(Ok(None), CustodyFile::take) {
+            Ok(left) => left,
+            // It stays for a load that has the memory.
+            Err(error) if error.kind() == io::ErrorKind::OutOfMemory => {
+                return Err(Error::new(libc::ENOMEM, format!("what an earlier load left: {error}")));
+            }
+            Err(error) => {
+                scope.log(Level::Err, &format!("what an earlier load left cannot be read: {error}"));
+                None
+            }
+        };
         let started = Instant::now();
         let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let now = Now { mono_ns: 0, wall_ns: u64::try_from(wall.as_nanos()).unwrap_or(0) };

@@ -5,6 +5,8 @@
 //!
 //! A rundir can be full, or gone. Then the broker's own memory keeps it: in an anonymous file (memfd_create(2)) that
 //! stays open in the broker process, and is found again by its name, by another build of this module too.
+//!
+//! `docs/custody-file.md` of stats-core has all of the file byte by byte.
 
 use rustix::fs::{MemfdFlags, memfd_create};
 use std::fs::{self, File, OpenOptions, Permissions};
@@ -52,15 +54,13 @@ impl CustodyFile {
         self.path.display()
     }
 
-    /// Takes what was left, if this broker left it. `Ok(None)`: nothing, or another broker's (which is removed).
+    /// Takes what was left, if this broker left it. `Ok(None)`: nothing, or another broker's (which is removed). Where
+    /// there is not the memory to take it up it stays where it is, and the error is `OutOfMemory`.
     pub(crate) fn take(&self) -> io::Result<Option<Vec<u8>>> {
         // What is in memory was left when no file could be, hence later than any file there may be.
-        let in_memory = self.take_memory();
+        let in_memory = self.take_memory()?;
         let in_file = self.take_file();
-        match in_memory {
-            Some(bytes) => Ok(Some(bytes)),
-            None => in_file,
-        }
+        in_memory.map_or(in_file, |bytes| Ok(Some(bytes)))
     }
 
     fn take_file(&self) -> io::Result<Option<Vec<u8>>> {
@@ -71,9 +71,11 @@ impl CustodyFile {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(error),
         };
-        if !file.metadata()?.is_file() {
+        let metadata = file.metadata()?;
+        if !metadata.is_file() {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
         }
+        check_memory(metadata.len())?;
         // Gone before it is used: whatever happens next, nobody takes it again.
         fs::remove_file(&self.path)?;
         self.content(file)
@@ -83,7 +85,10 @@ impl CustodyFile {
         let mut bytes = Vec::new();
         Read::take(file, BYTES_MAX).read_to_end(&mut bytes)?;
         let header = format!("{HEADER} {}\n", self.broker);
-        Ok(bytes.strip_prefix(header.as_bytes()).map(<[u8]>::to_vec))
+        Ok(bytes.starts_with(header.as_bytes()).then(|| {
+            bytes.drain(..header.len());
+            bytes
+        }))
     }
 
     /// The anonymous file of an earlier load, which is empty once it has been taken. Its descriptor stays open: one
@@ -95,25 +100,27 @@ impl CustodyFile {
             .find(|path| fs::read_link(path).is_ok_and(|target| target.as_os_str() == name.as_str()))
     }
 
-    fn take_memory(&self) -> Option<Vec<u8>> {
-        let path = self.memory().filter(|_| self.inside)?;
-        let content = self.content(File::open(&path).ok()?).ok()?;
-        OpenOptions::new().write(true).truncate(true).open(&path).ok()?;
-        content
+    fn take_memory(&self) -> io::Result<Option<Vec<u8>>> {
+        let Some(path) = self.memory().filter(|_| self.inside) else { return Ok(None) };
+        let file = File::open(&path)?;
+        check_memory(file.metadata()?.len())?;
+        let content = self.content(file)?;
+        OpenOptions::new().write(true).truncate(true).open(&path)?;
+        Ok(content)
     }
 
-    /// Leaves `bytes` for the next load.
-    pub(crate) fn leave(&self, bytes: &[u8]) -> io::Result<Left> {
-        let Err(error) = self.leave_file(bytes) else { return Ok(Left::InFile) };
+    /// Leaves for the next load what `write` writes, for a second time where it could not be written to the file.
+    pub(crate) fn leave(&self, write: impl Fn(&mut File) -> io::Result<()>) -> io::Result<Left> {
+        let Err(error) = self.leave_file(&write) else { return Ok(Left::InFile) };
         // An older file, if there is one, is not what was left last.
         let _ = fs::remove_file(&self.path);
-        match self.inside.then(|| self.leave_memory(bytes)) {
+        match self.inside.then(|| self.leave_memory(write)) {
             Some(Ok(())) => Ok(Left::InMemory(error)),
             _ => Err(error),
         }
     }
 
-    fn leave_memory(&self, bytes: &[u8]) -> io::Result<()> {
+    fn leave_memory(&self, write: impl Fn(&mut File) -> io::Result<()>) -> io::Result<()> {
         let mut file = match self.memory() {
             Some(path) => OpenOptions::new().write(true).truncate(true).open(path)?,
             None => {
@@ -125,10 +132,10 @@ impl CustodyFile {
             }
         };
         writeln!(file, "{HEADER} {}", self.broker)?;
-        file.write_all(bytes)
+        write(&mut file)
     }
 
-    fn leave_file(&self, bytes: &[u8]) -> io::Result<()> {
+    fn leave_file(&self, write: impl Fn(&mut File) -> io::Result<()>) -> io::Result<()> {
         let temporary = self.path.with_extension("custody.new");
         // A leftover is ours alone to remove: the rundir belongs to the instance owner.
         match fs::remove_file(&temporary) {
@@ -136,14 +143,23 @@ impl CustodyFile {
             _ => {}
         }
         let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&temporary)?;
-        let mut write = || {
+        let mut leave = || {
             file.set_permissions(Permissions::from_mode(0o600))?;
             writeln!(file, "{HEADER} {}", self.broker)?;
-            file.write_all(bytes)?;
+            write(&mut file)?;
             fs::rename(&temporary, &self.path)
         };
-        write().inspect_err(|_| drop(fs::remove_file(&temporary)))
+        leave().inspect_err(|_| drop(fs::remove_file(&temporary)))
     }
+}
+
+/// What a byte of it becomes in memory: little more than its size where names are most of it, and up to so much where
+/// distributions are.
+const GROWTH: u64 = 16;
+
+fn check_memory(length: u64) -> io::Result<()> {
+    let bytes = usize::try_from(length.saturating_mul(GROWTH)).unwrap_or(usize::MAX);
+    flux::afford(bytes).map_err(|error| io::Error::new(io::ErrorKind::OutOfMemory, error.to_string()))
 }
 
 /// When a process started, in clock ticks since boot: field 22 of /proc/PID/stat (proc(5)).
@@ -156,9 +172,34 @@ fn start_time(pid: i32) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::left::{self, split};
 
     fn here(folder: &tempfile::TempDir, rank: u32) -> CustodyFile {
         CustodyFile::new(folder.path().to_str().unwrap(), "stats-agg", rank, std::process::id() as i32)
+    }
+
+    /// The bytes of the page's table after `title`.
+    fn bytes_of_the_page(title: &str) -> Vec<u8> {
+        let page = include_str!("../../../crates/stats-core/docs/custody-file.md");
+        let table = page.split_once(title).unwrap().1.split_once("| bytes | what |\n|---|---|\n").unwrap().1;
+        let rows = table.lines().take_while(|row| row.starts_with('|'));
+        let cells = rows.filter_map(|row| row.split('`').nth(1));
+        cells.flat_map(str::split_whitespace).map(|byte| u8::from_str_radix(byte, 16).unwrap()).collect()
+    }
+
+    #[test]
+    fn the_file_of_the_page_is_what_is_left_and_taken() {
+        let titles = ["## The first line", "## The length", "## The node's part", "## The intake's part"];
+        let [line, length, node, intake] = titles.map(bytes_of_the_page);
+        let folder = tempfile::tempdir().unwrap();
+        let file = CustodyFile { broker: "4242 98765".to_owned(), ..here(&folder, 1) };
+        let both =
+            |file: &mut File| left::write(file, |mut to| to.write_all(&node), |mut to| to.write_all(&intake));
+        file.leave(both).unwrap();
+        assert_eq!(fs::read(&file.path).unwrap(), [line, length, node.clone(), intake.clone()].concat());
+        let taken = file.take().unwrap().unwrap();
+        assert_eq!(split(&taken), Some((&node[..], &intake[..])));
+        assert_eq!(BYTES_MAX, 1 << 30, "as the page says");
     }
 
     #[test]
@@ -166,8 +207,8 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let file = here(&folder, 0);
         assert_eq!(file.take().unwrap(), None);
-        file.leave(b"first").unwrap();
-        file.leave(b"second\n\0").unwrap();
+        file.leave(|file| file.write_all(b"first")).unwrap();
+        file.leave(|file| file.write_all(b"second\n\0")).unwrap();
         assert_eq!(here(&folder, 1).take().unwrap(), None);
         assert_eq!(file.take().unwrap().as_deref(), Some(&b"second\n\0"[..]));
         assert_eq!(file.take().unwrap(), None);
@@ -180,12 +221,12 @@ mod tests {
         let file = CustodyFile { name: format!("memory-test-{}", std::process::id()), ..here(&folder, 5) };
         fs::remove_dir(folder.path()).unwrap();
         for round in ["first", "second"] {
-            assert!(matches!(file.leave(round.as_bytes()), Ok(Left::InMemory(_))));
+            assert!(matches!(file.leave(|file| file.write_all(round.as_bytes())), Ok(Left::InMemory(_))));
             assert_eq!(file.take().unwrap().as_deref(), Some(round.as_bytes()));
             assert_eq!(file.take().unwrap(), None);
         }
         let outside = CustodyFile { inside: false, ..file };
-        assert!(outside.leave(b"x").is_err());
+        assert!(outside.leave(|file| file.write_all(b"x")).is_err());
     }
 
     #[test]
@@ -202,7 +243,7 @@ mod tests {
         let file = CustodyFile { name: format!("full-test-{}", std::process::id()), ..here(&folder, 7) };
         // A folder in the way of the rename: the last step that can fail.
         fs::create_dir_all(file.path.join("in the way")).unwrap();
-        assert!(matches!(file.leave(b"kept"), Ok(Left::InMemory(_))));
+        assert!(matches!(file.leave(|file| file.write_all(b"kept")), Ok(Left::InMemory(_))));
         let left: Vec<_> = fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().path()).collect();
         assert_eq!(left, std::slice::from_ref(&file.path));
     }
@@ -210,7 +251,7 @@ mod tests {
     #[test]
     fn another_broker_s_custody_is_not_taken() {
         let folder = tempfile::tempdir().unwrap();
-        here(&folder, 0).leave(b"old").unwrap();
+        here(&folder, 0).leave(|file| file.write_all(b"old")).unwrap();
         let parent = CustodyFile::new(folder.path().to_str().unwrap(), "stats-agg", 0, 1);
         assert_eq!(parent.take().unwrap(), None);
     }
@@ -219,7 +260,7 @@ mod tests {
     fn only_the_owner_can_read_it_and_no_link_is_followed() {
         let folder = tempfile::tempdir().unwrap();
         let file = here(&folder, 0);
-        file.leave(b"x").unwrap();
+        file.leave(|file| file.write_all(b"x")).unwrap();
         assert_eq!(fs::metadata(&file.path).unwrap().permissions().mode() & 0o777, 0o600);
         let target = folder.path().join("target");
         fs::write(&target, "precious").unwrap();

@@ -362,8 +362,8 @@ impl StatsAgg {
     /// The end: what there is now is the last that is sent.
     pub(crate) fn end_exports(&mut self, scope: &Scope<Self>) {
         let Some(exporter) = self.exports.exporter.take() else { return };
-        let last = self.whole_snapshot();
-        if !exporter.end(Some(last), END) {
+        let last = (!scope.exhausted()).then(|| self.whole_snapshot());
+        if !exporter.end(last, END) {
             let text =
                 "export: a file system holds the thread, which cannot be ended; it ends when that comes back";
             scope.log(Level::Err, text);

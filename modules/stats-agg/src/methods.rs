@@ -3,7 +3,7 @@
 use crate::agg::StatsAgg;
 use crate::upstream::OVERLAP;
 use flux::{Answer, Error, Event, Level, Method, Request, Role, Scope};
-use stats_core::{GUEST_BYTES_MAX, GUEST_PUSHES_MAX, MergeRefused, Pusher};
+use stats_core::{GUEST_BYTES_MAX, GUEST_PUSHES_MAX, MergeRefused, Node, Pusher};
 use std::time::Duration;
 
 /// How long the publication of a clear may take.
@@ -74,7 +74,12 @@ impl StatsAgg {
 
     /// A batch from below.
     fn merge(&mut self, scope: &Scope<Self>, request: &Request<'_>) -> Result<Answer, Error> {
-        let merged = self.node.handle_merge(self.now(), request.raw()?);
+        let batch = request.raw()?;
+        if let Err(error) = flux::afford(Node::memory_of_merge(batch.len())) {
+            self.node.count_refused();
+            return Err(Error::new(error.errnum(), format!("a batch of {} bytes: {error}", batch.len())));
+        }
+        let merged = self.node.handle_merge(self.now(), batch);
         // While unloading, what children still send goes on at once.
         if scope.ending() {
             self.transmit(scope);

@@ -223,6 +223,10 @@ fn farewell<T: Module>(h: *mut flux_t, rc: c_int) -> Option<Running> {
         return None;
     }
     core.ending.set(true);
+    // To say goodbye takes memory.
+    if core.exhausted.get() {
+        return None;
+    }
     let limit = core.enter("the unload of the module", |module, scope| module.unload(scope)).flatten()?;
     let scope = Scope::of(&core);
     let stop = scope.clone();

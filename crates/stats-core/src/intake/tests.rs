@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::node::NodeConfig;
+use crate::page;
 use crate::query::Query;
 
 const TTL: Duration = Duration::from_secs(60);
@@ -166,6 +167,50 @@ fn a_gauge_is_set_changed_kept_over_a_reload_and_gone_after_its_time() {
     intake.take(&mut two, at(70), Pusher::Owner, push("h", 5, brief)).unwrap();
     intake.expire(&mut two, at(72));
     assert_eq!(value(&two), None);
+}
+
+#[test]
+fn the_intake_s_part_of_the_page_is_what_is_left_and_taken_up() {
+    let bytes = page::bytes(include_str!("../../docs/custody-file.md"), "## The intake's part");
+    let (mut one, mut intake) = (node(100), Intake::new(TTL));
+    let gauge = json!([{ "name": "app.g", "type": "gauge", "value": 7.5 }]);
+    intake.take(&mut one, at(0), Pusher::Owner, push("h1", 7, gauge)).unwrap();
+    intake.take(&mut one, at(0), Pusher::Guest(1001), push("g1", 2, json!([]))).unwrap();
+    let saved = intake.save(&one, at(10));
+    assert_eq!(saved, bytes, "{saved:02x?}");
+    let mut two = node(100);
+    let intake = Intake::restore(TTL, &mut two, at(500), &bytes).unwrap();
+    assert_eq!(intake.save(&two, at(500)), bytes);
+}
+
+#[test]
+fn what_is_remembered_and_told_has_the_limits_of_the_page() {
+    let rows = page::rows(include_str!("../../docs/push.md"), "What is remembered, and told:");
+    let long = json!({ "name": "x".repeat(100) });
+    let (told, prefix) = name_of(&long);
+    let limits = [
+        ("handles of the owner whose last push is remembered", HANDLES_MAX),
+        ("guests that are remembered", pushers::USERS_MAX),
+        ("handles of a guest", pushers::HANDLES_OF_GUEST_MAX),
+        ("pushes of a guest in a second", GUEST_PUSHES_MAX as usize),
+        ("bytes of a guest's pushes in a second", GUEST_BYTES_MAX),
+        ("refused metrics that an answer names", TOLD_MAX),
+        ("characters of a name that an answer has", told.trim_end_matches('…').len()),
+        ("characters of a `prefix`", prefix.len()),
+        ("values of `prefix`", PREFIXES_MAX),
+    ];
+    let rows: Vec<_> = rows.iter().map(|row| (row[0], page::number(row[1]))).collect();
+    assert_eq!(rows, limits.map(|(name, most)| (name, most as u128)));
+}
+
+#[test]
+fn the_number_of_a_push_that_is_refused_whole_is_not_taken() {
+    let (mut node, mut intake) = (node(100), Intake::new(TTL));
+    let mut take = |metrics| intake.take(&mut node, at(0), Pusher::Owner, push("h", 1, metrics));
+    take(json!(5)).unwrap_err();
+    // All of its metrics are refused: it was read, and is a repeat from now on.
+    take(json!([counter("broker.x", 1)])).unwrap_err();
+    assert_eq!(take(json!([counter("a", 1)])).unwrap()["repeat"], true);
 }
 
 #[test]

@@ -10,7 +10,6 @@ use crate::schedule::Now;
 use crate::series::{Key, Kind, SeriesId};
 use crate::store::make_room;
 use crate::value::States;
-use crate::wire::DecodeError;
 use std::collections::BTreeMap;
 
 const MS: u64 = 1_000_000;
@@ -59,12 +58,14 @@ impl Node {
     /// A message from below: the response to its request, or why it was refused. Nothing of what is refused is kept.
     pub fn handle_merge(&mut self, now: Now, payload: &[u8]) -> Result<Vec<u8>, MergeRefused> {
         let outcome =
-            Message::decode(payload).map_err(MergeRefused::from).and_then(|message| match message {
-                Message::Regular(batch) => self.merge(now, *batch),
-                Message::Detached(batch) => self.merge_detached(*batch),
-                Message::Question(question) => {
-                    self.check_ranks([question.id.rank])?;
-                    Ok(self.question(question))
+            Message::decode(payload, self.config.size).map_err(MergeRefused::from).and_then(|message| {
+                match message {
+                    Message::Regular(batch) => self.merge(now, *batch),
+                    Message::Detached(batch) => self.merge_detached(*batch),
+                    Message::Question(question) => {
+                        self.check_ranks([question.id.rank])?;
+                        Ok(self.question(question))
+                    }
                 }
             });
         match outcome {
@@ -74,6 +75,18 @@ impl Node {
                 Err(refused)
             }
         }
+    }
+
+    /// What taking up a message of that many bytes may need in memory: some 16 times as much where it is distributions, and
+    /// a hundred times where it is small numbers, of which there are at most as many as there are series.
+    pub fn memory_of_merge(bytes: usize) -> usize {
+        const SMALL_NUMBERS: usize = 256 << 20;
+        bytes.saturating_mul(16).saturating_add(bytes.saturating_mul(100).min(SMALL_NUMBERS))
+    }
+
+    /// Counts a message that was refused before it was read.
+    pub fn count_refused(&mut self) {
+        self.events.refused += 1;
     }
 
     fn receipt(&self, status: Status) -> Vec<u8> {
@@ -96,9 +109,6 @@ impl Node {
         let covered = batch.coverage.iter().filter_map(|group| group.ranks.last());
         let named = batch.contains.ranks().chain(batch.next.iter()).chain([batch.rank]);
         self.check_ranks(covered.filter(|&rank| rank != self.config.rank).chain(named))?;
-        if batch.coverage.iter().map(|group| group.ranks.len()).sum::<u64>() > self.config.size.into() {
-            return Err(DecodeError::Malformed("ranks covered more than once").into());
-        }
         self.check_generation(batch.generation)?;
         if batch.id().is_some_and(|id| self.marks.of(id) == Mark::Merged) {
             self.events.repeats += 1;
@@ -134,7 +144,7 @@ impl Node {
         let ids = self.links.get(&batch.rank).map_or(&[][..], |link| &link.ids);
         let (flows, lost) = flows.translated(|number| *ids.get(number as usize)?);
         self.events.overflow += lost;
-        self.take_flows(&flows, batch.generation);
+        self.take_flows(flows, batch.generation);
         if let Some(link) = self.links.get_mut(&batch.rank) {
             link.latest.follow(&batch.contains);
             link.seq = batch.link_seq;
@@ -202,14 +212,14 @@ impl Node {
     }
 
     /// Flows become part of this subtree's totals, and of what is to go upstream; from before a clear, of nothing.
-    fn take_flows(&mut self, flows: &Sealed, generation: u64) {
+    fn take_flows(&mut self, flows: Sealed, generation: u64) {
         if generation < self.generation {
             self.events.before_clear += flows.len() as u64;
             return;
         }
-        self.below.add(flows);
+        self.below.add(&flows);
         if !self.is_root() {
-            self.open.flows.add(flows);
+            self.open.flows.take_in(flows);
         }
     }
 
@@ -279,7 +289,7 @@ impl Node {
         if batch.doubt && !self.is_root() {
             self.relay(batch.id, batch.generation, batch.contains, flows);
         } else {
-            self.take_flows(&flows, batch.generation);
+            self.take_flows(flows, batch.generation);
             if !self.is_root() {
                 self.open.contains.add_all(&all);
             }

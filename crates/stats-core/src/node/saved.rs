@@ -1,5 +1,5 @@
 //! What a node leaves behind when its module unloads, and takes up when it is loaded again: totals, repeat marks, and
-//! every flow that nobody upstream has acknowledged.
+//! every flow that nobody upstream has acknowledged. `docs/custody-file.md` has it byte by byte.
 
 use crate::batch::{Numbered, SERIES_MAX, WireFlows, WriteFlows};
 use crate::flows::{FlowSource, Sealed, Sum};
@@ -173,3 +173,6 @@ fn decode_batch(from: &mut Reader<'_>, ids: &[Option<SeriesId>]) -> Result<Outgo
     let contains = Ids::decode(from)?;
     Ok(Outgoing { id, generation, span_ns, contains, flows: decode_flows(from, ids)? })
 }
+
+#[cfg(test)]
+mod documented;

@@ -95,7 +95,7 @@ fn a_sender_of_endless_epochs_is_refused_before_what_waits_cannot_be_sent_on() {
     assert_eq!(refused, 2);
     interior.tick(at(8));
     let sent = interior.poll_transmit(at(8)).unwrap();
-    assert!(matches!(Message::decode(&sent.payload), Ok(Message::Regular(_))));
+    assert!(matches!(Message::decode(&sent.payload, u32::MAX), Ok(Message::Regular(_))));
     assert!(node(0, 2, 100).handle_merge(at(8), &sent.payload).is_ok());
 }
 
@@ -188,9 +188,11 @@ fn a_rank_is_covered_once_in_a_batch() {
     let mut leaf = node(1, 2, 100);
     leaf.tick(at(4));
     let payload = leaf.poll_transmit(at(4)).unwrap().payload;
-    let Ok(Message::Regular(mut batch)) = Message::decode(&payload) else { panic!("a leaf's batch") };
+    let Ok(Message::Regular(mut batch)) = Message::decode(&payload, u32::MAX) else {
+        panic!("a leaf's batch")
+    };
     let group = batch.coverage[0].clone();
     (0..4).for_each(|_| batch.coverage.push(group.clone()));
     let refused = node(0, 2, 100).handle_merge(at(4), &batch.encode()).unwrap_err();
-    assert_eq!(refused.to_string(), "bad batch: malformed: ranks covered more than once");
+    assert_eq!(refused.to_string(), "bad batch: malformed: more ranks covered than there are");
 }

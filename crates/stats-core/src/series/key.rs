@@ -5,14 +5,15 @@ use super::{is_reserved, is_unseen};
 use crate::wire::{DecodeError, Reader, Writer};
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::Arc;
 
 /// The identity of a series: equal keys merge.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Key {
     /// The name, and of each tag, in their order, the key and the value: each after a zero, which is in none of them and
     /// sorts before all that is. One block, however many tags: what a rank sends costs its receiver little more than its
-    /// bytes.
-    text: Box<str>,
+    /// bytes; and whoever needs the key for a while has the same block.
+    text: Arc<str>,
     kind: Kind,
     unit: Unit,
     /// How much of the text is the name.
@@ -53,7 +54,7 @@ impl Key {
             text.push(SEPARATOR);
             text.push_str(part);
         }
-        Key { text: text.into_boxed_str(), kind, unit, name_len: name.len() as u8 }
+        Key { text: text.into(), kind, unit, name_len: name.len() as u8 }
     }
 
     /// The dotted name.
