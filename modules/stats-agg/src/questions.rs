@@ -25,6 +25,8 @@ const ALL_ASKED_MAX: usize = 512;
 const GATHER_TIMEOUT: Duration = Duration::from_secs(3);
 /// A longer answer is refused.
 const ANSWER_MAX: usize = 64 << 20;
+/// How often it is there while it is sent: in parts, as a whole, for libflux, and in its message.
+const COPIES: usize = 4;
 /// Streams that are open at once; more are refused.
 const STREAMS_MAX: usize = 64;
 /// Of both, guests together may have one in so many, and each of them one in so many.
@@ -61,6 +63,8 @@ struct Question {
     /// Parts that are whole, by rank.
     parts: BTreeMap<u32, String>,
     bytes: usize,
+    /// Why there will be no answer.
+    refused: Option<Error>,
 }
 
 enum Asker {
@@ -111,6 +115,29 @@ impl Gather {
 impl Question {
     fn is_whole(&self) -> bool {
         self.steps.is_none() && self.gather.as_ref().is_none_or(Gather::is_whole)
+    }
+
+    fn put(&mut self, rank: u32, part: String) {
+        self.bytes += part.len();
+        self.parts.insert(rank, part);
+    }
+
+    /// Ends it where it has become more than may be answered, or than there is memory for.
+    fn check_size(&mut self) {
+        let bytes = self.bytes + self.steps.as_ref().map_or(0, Steps::len);
+        let outcome = if bytes > ANSWER_MAX {
+            Err(Error::new(libc::EFBIG, format!("the answer exceeds {ANSWER_MAX} bytes")))
+        } else {
+            flux::afford(bytes.saturating_mul(COPIES))
+        };
+        let Err(error) = outcome else { return };
+        let text = format!("{error}: ask for fewer series (match) or ranks");
+        self.refused = Some(Error::new(error.errnum(), text));
+        (self.steps, self.parts) = (None, BTreeMap::new());
+        if let Some(gather) = &mut self.gather {
+            gather.left.clear();
+            gather.asked.clear();
+        }
     }
 }
 
@@ -327,7 +354,7 @@ impl StatsAgg {
     ) {
         self.questions.numbers += 1;
         let number = self.questions.numbers;
-        let question = Question { to, frame, steps, gather, parts: BTreeMap::new(), bytes: 0 };
+        let question = Question { to, frame, steps, gather, parts: BTreeMap::new(), bytes: 0, refused: None };
         self.questions.under_way.insert(number, question);
         self.gather_more(scope);
         // What is short is answered at once; with others before it, it waits for its turn.
@@ -355,10 +382,12 @@ impl StatsAgg {
                 if begun.elapsed() > SLICE {
                     return self.wake(scope);
                 }
-                let whole = steps.go_on(&self.node, now, STEP);
-                if whole && let Some(steps) = question.steps.take() {
-                    question.parts.insert(rank, steps.into_text());
+                if steps.go_on(&self.node, now, STEP)
+                    && let Some(steps) = question.steps.take()
+                {
+                    question.put(rank, steps.into_text());
                 }
+                question.check_size();
             }
             self.finish_if_whole(number);
         }
@@ -446,12 +475,8 @@ impl StatsAgg {
         match reply.and_then(|reply| reply.json()) {
             Ok(answer) => {
                 let part = series_text(answer, gather.subtrees.then_some(rank), gather.hidden);
-                question.bytes += part.len();
-                question.parts.insert(rank, part);
-                if question.bytes > ANSWER_MAX {
-                    gather.left.clear();
-                    gather.asked.clear();
-                }
+                question.put(rank, part);
+                question.check_size();
             }
             Err(_) => drop(gather.unanswered.insert(rank)),
         }
@@ -464,13 +489,10 @@ impl StatsAgg {
         let Some(question) = whole.then(|| self.questions.under_way.remove(&number)).flatten() else {
             return;
         };
-        let bytes = question.parts.values().map(String::len).sum::<usize>();
-        let answer = if bytes > ANSWER_MAX {
-            let text =
-                format!("the answer exceeds {ANSWER_MAX} bytes: ask for fewer series (match) or ranks");
-            Err(Error::new(libc::EFBIG, text))
-        } else {
-            Ok(Answer::Text(question_text(question.frame, question.gather, question.parts)))
+        let bytes = question.bytes;
+        let answer = match question.refused {
+            Some(error) => Err(error),
+            None => Ok(Answer::Text(question_text(question.frame, question.gather, question.parts))),
         };
         match question.to {
             Asker::Once { request, streaming: true, .. } if answer.is_ok() => {
