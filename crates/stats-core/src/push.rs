@@ -240,7 +240,9 @@ impl Metric {
         let ttl = match fields.take("ttl") {
             Some(ttl) if key.kind() == Kind::Gauge => {
                 let seconds = ttl.as_f64().filter(|seconds| *seconds > 0.0 && *seconds <= TTL_MAX_S);
-                let bad = || bad(format!("ttl: expected seconds above 0, got {}", shown(&ttl)));
+                let bad = || {
+                    bad(format!("ttl: expected seconds above 0, at most {TTL_MAX_S}, got {}", shown(&ttl)))
+                };
                 Some(Duration::from_secs_f64(seconds.ok_or_else(bad)?))
             }
             Some(_) => return Err(bad("ttl: only a gauge has one")),

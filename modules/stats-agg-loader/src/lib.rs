@@ -93,8 +93,10 @@ fn check_whole(path: &Path) -> Result<(), String> {
 fn own_path() -> Result<PathBuf, String> {
     // SAFETY: all-zero is a valid Dl_info.
     let mut info: libc::Dl_info = unsafe { std::mem::zeroed() };
-    // SAFETY: the address of a function of ours, and a valid place for the answer.
-    let found = unsafe { libc::dladdr(mod_main as *const libc::c_void, &mut info) };
+    // Not `mod_main`: where Flux is told to open modules without RTLD_DEEPBIND, that is the first module's.
+    static HERE: u8 = 0;
+    // SAFETY: the address of what is ours alone, and a valid place for the answer.
+    let found = unsafe { libc::dladdr((&raw const HERE).cast(), &mut info) };
     if found == 0 || info.dli_fname.is_null() {
         return Err("not loaded: cannot tell where stats-agg.so was loaded from".to_owned());
     }
