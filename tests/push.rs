@@ -272,7 +272,7 @@ fn a_shell_sends_what_it_counts(backend: Backend) {
     let refused = |arguments: &[&str]| instance.run(1, &command, arguments).unwrap_err().to_string();
     assert!(refused(&["send", "modules.kvs.mine", "1"]).contains("flux-stats: "), "a message of its own");
     assert!(refused(&["send", "modules.kvs.mine", "1"]).contains("are the service's own"));
-    assert!(refused(&["send", "a", "1", "-t", "g", "--ttl=-1"]).contains("ttl: expected seconds"));
+    assert!(refused(&["send", "a", "1", "-t", "g", "--ttl=-1"]).contains("ttl=-1: expected a duration"));
     instance.remove([1], "stats-agg").unwrap();
     assert!(
         refused(&["send", "a", "1"]).contains("stats-agg is not loaded on rank 1: run `flux stats load`")

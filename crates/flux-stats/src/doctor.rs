@@ -38,7 +38,7 @@ running ranks are missing."
 )]
 pub(crate) struct Options {
     /// How much of the past to look at, a minute or more: as far as the module's history reaches
-    #[arg(long, value_name = "FSD", default_value = "5m")]
+    #[arg(long, value_name = "DURATION", default_value = "5m")]
     since: String,
     /// Print JSON
     #[arg(long)]

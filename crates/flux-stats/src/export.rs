@@ -16,7 +16,7 @@ const PREFIX_MAX: usize = 100;
 /// Print series once, in a format that monitoring systems read
 ///
 /// The same names and numbers as the module's own exporters tell ([[stats-agg.export]]), which send them or serve them
-/// by themselves. Timers are told with their quantiles.
+/// by themselves, but for since when each is counted, which those say. Timers are told with their quantiles.
 #[derive(Args)]
 #[command(after_help = "Examples:
   flux stats export --format prometheus > /var/lib/node_exporter/flux.prom

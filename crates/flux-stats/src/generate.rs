@@ -266,8 +266,8 @@ mod tests {
         insta::assert_snapshot!([synopsis(&command), of("load"), of("query"), of("send")].join("\n"), @r"
         flux stats [--uri URI] [-h|--help] [-V|--version] COMMAND …
         flux stats load [-r|--rank IDSET] [--module PATH] [--uri URI] [-h|--help] [KEY=VALUE…]
-        flux stats query [--by WHAT] [--rank IDSET] [--since FSD] [--json] [--ndjson] [--csv] [-o|--format FORMAT] [--sort KEY,…] [--top N] [-n|--no-header] [--watch[=FSD]] [-q|--quiet] [--uri URI] [-h|--help] [PATTERN…]
-        flux stats send [-t|--type KIND] [--tag KEY=VALUE…] [--add] [--ttl SECONDS] [--uri URI] [-h|--help] NAME [VALUE]
+        flux stats query [--by WHAT] [--rank IDSET] [--since DURATION] [--json] [--ndjson] [--csv] [-o|--format FORMAT] [--sort KEY,…] [--top N] [-n|--no-header] [--watch[=DURATION]] [-q|--quiet] [--uri URI] [-h|--help] [PATTERN…]
+        flux stats send [-t|--type KIND] [--tag KEY=VALUE…] [--add] [--ttl DURATION] [--uri URI] [-h|--help] NAME [VALUE]
         ");
     }
 

@@ -27,7 +27,7 @@ const TOP_KEY: &str = "rate";
 ///
 /// Without a pattern all series are shown. In a pattern `*` is any text within one part of a dotted name, `**` any number
 /// of parts, `?` one character, `[ab]` and `{a,b}` alternatives. Counters show their total and the rate in the last
-/// period, gauges the sum over the ranks, timers how many samples; MAX is that of a single rank (of a timer: sample).
+/// period, gauges the sum over the ranks, timers (histograms are timers without a unit) how many samples; MAX is that of a single rank (of a timer: sample).
 /// Names that end in _s are seconds, and their rates shares of the time; names that end in _bytes are bytes.
 #[derive(Args)]
 #[command(after_help = "Examples:
@@ -35,8 +35,8 @@ const TOP_KEY: &str = "rate";
   flux stats query modules.kvs.wakeups --by rank --since 5m
   flux stats query 'jobs.*' -o '{name:<30} {total:>10} {rate:>8.2f}'
 
-Exits with 1 where a pattern fits nothing, 2 where the question makes no sense, 3 where the numbers of some running
-ranks are missing.")]
+Exits with 1 where a pattern fits nothing, 2 where the question makes no sense, 3 where the
+numbers of some running ranks are missing.")]
 pub(crate) struct Options {
     /// Which series; all without one
     #[arg(value_name = "PATTERN")]
@@ -48,7 +48,7 @@ pub(crate) struct Options {
     #[arg(long, value_name = "IDSET")]
     rank: Option<String>,
     /// Show what was gained in so much time, too, as in 5m: as far as the module's history reaches
-    #[arg(long, value_name = "FSD")]
+    #[arg(long, value_name = "DURATION")]
     since: Option<String>,
     /// Print the answer as it came, as JSON
     #[arg(long, group = "output", conflicts_with_all = ["sort", "top"])]
@@ -71,8 +71,8 @@ pub(crate) struct Options {
     /// Leave the headings out
     #[arg(short = 'n', long)]
     no_header: bool,
-    /// Show a new answer each period, or as often as FSD says
-    #[arg(long, value_name = "FSD", num_args = 0..=1, require_equals = true, default_missing_value = "0")]
+    /// Show a new answer each period, or as often as DURATION says
+    #[arg(long, value_name = "DURATION", num_args = 0..=1, require_equals = true, default_missing_value = "0")]
     watch: Option<String>,
     /// Do not say which ranks are covered
     #[arg(short = 'q', long)]

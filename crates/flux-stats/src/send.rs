@@ -43,9 +43,9 @@ pub(crate) struct Options {
     /// Change the gauge by VALUE instead of setting it
     #[arg(long)]
     add: bool,
-    /// Seconds after which the gauge is gone unless it is sent again (the module's `ttl`)
-    #[arg(long, value_name = "SECONDS")]
-    ttl: Option<f64>,
+    /// After which time the gauge is gone unless it is sent again (the module's `ttl`)
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    ttl: Option<Duration>,
 }
 
 #[derive(Clone, Copy, PartialEq, ValueEnum)]
@@ -62,9 +62,13 @@ enum Kind {
     /// Set: VALUE is a member
     #[value(alias = "set")]
     S,
-    /// Histogram: VALUE is a number that is no duration, such as bytes
+    /// Histogram: VALUE is a number that is no duration, such as bytes; shown as a timer without a unit
     #[value(alias = "histogram")]
     H,
+}
+
+fn duration(text: &str) -> Result<Duration, String> {
+    flux::parse_duration("ttl", text).map_err(|error| error.to_string())
 }
 
 fn tag(text: &str) -> Result<(String, String), String> {
@@ -120,7 +124,7 @@ fn metric(options: &Options) -> Result<Value, Error> {
     };
     let mut metric = json!({ "name": options.name, "tags": tags, "type": kind, field: value });
     if let Some(ttl) = options.ttl {
-        metric["ttl"] = ttl.into();
+        metric["ttl"] = ttl.as_secs_f64().into();
     }
     Ok(metric)
 }

@@ -52,7 +52,7 @@ pub(crate) struct Options {
     #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
     filter: String,
     /// Renew the picture that often, such as 10s [default: once a period of the instance]
-    #[arg(long, value_name = "TIME", value_parser = interval)]
+    #[arg(long, value_name = "DURATION", value_parser = interval)]
     interval: Option<Duration>,
 }
 

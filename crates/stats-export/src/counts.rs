@@ -1,7 +1,8 @@
 //! What an exporter says of itself: written by its thread, read by the module once a period.
 
 use stats_core::Samples;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
@@ -67,9 +68,10 @@ impl Counts {
 
     /// Something went wrong.
     pub(crate) fn fail(&self, error: &str) {
-        let since = u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX).saturating_add(1);
-        let _ = self.failing.compare_exchange(0, since, Relaxed, Relaxed);
+        // The reason first: who sees that it fails wants to know why.
         self.texts().error = error.chars().take(ERROR_MAX).collect();
+        let since = u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX).saturating_add(1);
+        let _ = self.failing.compare_exchange(0, since, Release, Relaxed);
     }
 
     /// All is well.
@@ -94,7 +96,7 @@ impl Counts {
 
     /// For how long nothing was taken that should be.
     pub fn failing_for(&self) -> Option<Duration> {
-        let since = self.failing.load(Relaxed).checked_sub(1)?;
+        let since = self.failing.load(Acquire).checked_sub(1)?;
         Some(self.began.elapsed().saturating_sub(Duration::from_millis(since)))
     }
 

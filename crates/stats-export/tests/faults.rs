@@ -486,3 +486,29 @@ fn a_socket_whose_file_was_removed_is_made_again() {
     stand.end();
     assert!(!path.exists());
 }
+
+#[test]
+fn a_receiver_that_reads_nothing_is_not_well_again_because_a_new_connection_has_buffers() {
+    let reads = Arc::new(AtomicBool::new(false));
+    let told = reads.clone();
+    let port = server(move |mut stream| {
+        let mut some = [0; 65536];
+        loop {
+            if !told.load(Relaxed) {
+                thread::sleep(Duration::from_millis(50));
+            } else if stream.read(&mut some).is_ok_and(|length| length > 0) {
+                continue;
+            } else {
+                return;
+            }
+        }
+    });
+    let mut stand = Stand::new(&[format!("graphite,target=127.0.0.1:{port},name=stuck")], 5000);
+    stand.until("it is stuck", |counts| counts[0].failing_for().is_some());
+    let before = sent(&stand.counts[0]);
+    stand.until("a new connection takes something", |counts| sent(&counts[0]) > before);
+    assert!(stand.counts[0].failing_for().is_some());
+    reads.store(true, Relaxed);
+    stand.until("it reads", |counts| counts[0].failing_for().is_none());
+    stand.end();
+}

@@ -8,7 +8,7 @@ use nix::poll::{PollFd, PollFlags};
 use nix::sys::socket::{
     AddressFamily, SockFlag, SockType, SockaddrStorage, connect, setsockopt, socket, sockopt,
 };
-use std::io::{ErrorKind, Read, Write};
+use std::io::{self, ErrorKind, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::os::fd::{AsFd, AsRawFd};
 use std::time::{Duration, Instant};
@@ -62,6 +62,8 @@ pub(crate) enum Progress {
     Closed,
     /// It did not work.
     Failed(String),
+    /// It reads nothing: what was sent before is in the buffers of both systems.
+    Stuck(String),
 }
 
 impl Link {
@@ -164,7 +166,7 @@ impl Link {
                 None => Progress::Waits,
                 Some(Ok(())) => Progress::Closed,
                 // With bytes of ours unread.
-                Some(Err(why)) => Progress::Failed(why),
+                Some(Err(error)) => broken(&error),
             };
         };
         // An answer may come before all is sent: a refusal, as a rule.
@@ -182,8 +184,10 @@ impl Link {
                 Err(why) => return Progress::Failed(why),
             }
         } else if let Some(ended) = hears_end(stream) {
-            let why = || "it closed the connection".to_owned();
-            return Progress::Failed(ended.err().unwrap_or_else(why));
+            return match ended {
+                Ok(()) => Progress::Failed("it closed the connection".to_owned()),
+                Err(error) => broken(&error),
+            };
         }
         let length = under_way.head.len() + body.len();
         while under_way.sent < length {
@@ -201,9 +205,9 @@ impl Link {
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {
                     let late = now >= under_way.deadline;
                     let why = || format!("it has read nothing for {WRITE_TIMEOUT:?}");
-                    return if late { Progress::Failed(why()) } else { Progress::Waits };
+                    return if late { Progress::Stuck(why()) } else { Progress::Waits };
                 }
-                Err(error) => return Progress::Failed(error.to_string()),
+                Err(error) => return broken(&error),
             }
         }
         if !answered {
@@ -222,7 +226,7 @@ impl Link {
 }
 
 /// Reads away what a receiver that does not answer says, up to its end or error.
-fn hears_end(stream: &mut TcpStream) -> Option<Result<(), String>> {
+fn hears_end(stream: &mut TcpStream) -> Option<io::Result<()>> {
     let mut some = [0; 1024];
     for _ in 0..16 {
         match stream.read(&mut some) {
@@ -230,10 +234,18 @@ fn hears_end(stream: &mut TcpStream) -> Option<Result<(), String>> {
             Ok(_) => {}
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
             Err(error) if error.kind() == ErrorKind::WouldBlock => return None,
-            Err(error) => return Some(Err(error.to_string())),
+            Err(error) => return Some(Err(error)),
         }
     }
     None
+}
+
+/// The system ends a connection, too, over which nothing is read for long ([`begin`]).
+fn broken(error: &io::Error) -> Progress {
+    match error.kind() {
+        ErrorKind::TimedOut => Progress::Stuck(error.to_string()),
+        _ => Progress::Failed(error.to_string()),
+    }
 }
 
 fn read_reply(stream: &mut TcpStream, reply: &mut Option<Reply>) -> Result<Option<(Verdict, bool)>, String> {

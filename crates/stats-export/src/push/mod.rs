@@ -48,6 +48,10 @@ pub(crate) struct Push {
     /// The last one that the kernel took, where nobody says that it arrived.
     unsure: Option<Payload>,
     link: Link,
+    /// How much was taken over it, and how much over the last one of which nothing was read in the end: so much goes into
+    /// the systems' buffers, and the next one is not well before it has taken more.
+    taken_bytes: usize,
+    swallowed: usize,
     /// Nothing is begun before.
     again: Instant,
     pause: Duration,
@@ -73,6 +77,8 @@ impl Push {
             queue: VecDeque::new(),
             unsure: None,
             link: Link::default(),
+            taken_bytes: 0,
+            swallowed: 0,
             again: now,
             pause: PAUSE_MIN,
             due: Due::default(),
@@ -132,6 +138,7 @@ impl Push {
                     return;
                 }
                 self.link = Link::open(&self.to, now);
+                self.taken_bytes = 0;
             }
             if self.link.wants_head() && !self.queue.is_empty() {
                 match self.head(now) {
@@ -153,6 +160,10 @@ impl Push {
                     self.note();
                 }
                 Progress::Answered(Verdict::Later(why)) | Progress::Failed(why) => {
+                    return self.fail(&why, now);
+                }
+                Progress::Stuck(why) => {
+                    self.swallowed = self.swallowed.max(self.taken_bytes);
                     return self.fail(&why, now);
                 }
                 // The last may not have been read. The next is sent at once: to close is anybody's right.
@@ -197,8 +208,12 @@ impl Push {
             Counts::add(&self.counts.sent, payload.series);
         }
         self.counts.took(now.saturating_duration_since(payload.since));
-        self.counts.succeed();
-        self.pause = PAUSE_MIN;
+        self.taken_bytes += payload.bytes.len();
+        if self.taken_bytes > self.swallowed {
+            self.counts.succeed();
+            self.pause = PAUSE_MIN;
+            self.swallowed = 0;
+        }
         if !self.is_answered() {
             self.unsure = Some(payload);
         }
