@@ -148,15 +148,39 @@ fn see_also(command: &Command) -> String {
     format!(".SH \"SEE ALSO\"\n{}\n", lines.join(",\n"))
 }
 
+/// How what help has after the options begins where it is examples.
+const EXAMPLES: &str = "Examples:\n";
+
 /// The page of a command, and those of its subcommands; `end` is the end of each.
 fn pages(command: &Command, end: &str, files: &mut Vec<File>) -> std::io::Result<()> {
     for below in command.get_subcommands() {
         pages(below, end, files)?;
     }
-    let man = Man::new(command.clone().override_usage(synopsis(command))).manual("Flux statistics");
+    // What help has after the options is a section of no name to clap_mangen.
+    let shown = command.clone().override_usage(synopsis(command)).after_help(None);
+    let man = Man::new(shown).manual("Flux statistics");
     let mut text = Vec::new();
     man.render(&mut text)?;
-    text.extend(include_bytes!("generate/common.roff"));
+    let after = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+    let (examples, notes): (Vec<&str>, Vec<&str>) =
+        after.split("\n\n").filter(|part| !part.is_empty()).partition(|part| part.starts_with(EXAMPLES));
+    for part in examples {
+        let lines = part.trim_start_matches(EXAMPLES).lines().map(|line| roman(line.trim_start()));
+        let mut section = Roff::new();
+        section.control("SH", ["EXAMPLES"]).control("nf", []);
+        for line in lines {
+            section.text([line]);
+        }
+        text.extend(section.control("fi", []).to_roff().bytes());
+    }
+    text.extend(include_bytes!("generate/exit.roff"));
+    if ["flux-stats", "doctor"].contains(&command.get_name()) {
+        text.extend(b".TP\n4\n.B flux stats doctor\nhas findings.\n");
+    }
+    for part in notes {
+        text.extend(Roff::new().control("PP", []).text([roman(part.replace('\n', " "))]).to_roff().bytes());
+    }
+    text.extend(include_bytes!("generate/environment.roff"));
     text.extend(end.bytes());
     files.push((Path::new("man1").join(man.get_filename()), text));
     Ok(())

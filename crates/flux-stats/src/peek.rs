@@ -130,7 +130,7 @@ fn shown(options: &Options, reach: &Reach) -> Result<String, Error> {
         },
         None => {
             let uri = reach.uri();
-            let (named, path) = (uri.is_some(), default_rundir(uri)?);
+            let (named, path) = (uri.is_some(), default_rundir(uri, &host())?);
             if !named && !path.exists() {
                 return Err(Error::NoInstance);
             }
@@ -144,11 +144,27 @@ fn shown(options: &Options, reach: &Reach) -> Result<String, Error> {
     Ok(brokers.iter().map(shown::broker).collect::<Vec<_>>().join("\n"))
 }
 
-/// `local://RUNDIR/local-RANK`, or `local:///run/flux/local` of the system instance.
-fn default_rundir(uri: Option<String>) -> Result<PathBuf, Error> {
+/// `local://RUNDIR/local-RANK`, or `local:///run/flux/local` of the system instance; of a job on this node what `flux uri`
+/// makes of its id, `ssh://HOST/RUNDIR/local-RANK`.
+fn default_rundir(uri: Option<String>, host: &str) -> Result<PathBuf, Error> {
     let Some(uri) = uri else { return Ok(SYSTEM_RUNDIR.into()) };
-    let socket = uri.strip_prefix("local://").map(Path::new);
-    socket.and_then(Path::parent).map(Path::to_owned).ok_or(Error::Remote(uri))
+    let here = |rest: &str| {
+        let (authority, _) = rest.split_once('/')?;
+        let named = authority.rsplit('@').next().unwrap_or_default().split(':').next().unwrap_or_default();
+        let short = |name: &str| name.split('.').next().unwrap_or_default().to_owned();
+        let same = named == host || (!named.is_empty() && short(named) == short(host));
+        same.then(|| rest[authority.len()..].to_owned())
+    };
+    let socket = match uri.strip_prefix("ssh://") {
+        Some(rest) => here(rest),
+        None => uri.strip_prefix("local://").map(str::to_owned),
+    };
+    let rundir = socket.as_deref().map(Path::new).and_then(Path::parent).map(Path::to_owned);
+    rundir.ok_or(Error::Remote(uri))
+}
+
+fn host() -> String {
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
 
 /// All brokers that show their slots in a rundir. Two modules of a broker may show the same.
@@ -295,9 +311,14 @@ mod tests {
 
     #[test]
     fn the_rundir_is_that_of_flux_uri_or_of_the_system() {
-        let of = |uri: Option<&str>| default_rundir(uri.map(str::to_owned)).map_err(|e| e.to_string());
+        let of = |uri: Option<&str>| {
+            default_rundir(uri.map(str::to_owned), "node3.example").map_err(|e| e.to_string())
+        };
         assert_eq!(of(None), Ok("/run/flux".into()));
         assert_eq!(of(Some("local:///tmp/flux-abc/local-3")), Ok("/tmp/flux-abc".into()));
+        for here in ["node3", "node3.example", "me@node3:22"] {
+            assert_eq!(of(Some(&format!("ssh://{here}/tmp/flux-abc/local-0"))), Ok("/tmp/flux-abc".into()));
+        }
         assert!(of(Some("ssh://node7/tmp/x")).unwrap_err().contains("ssh://node7/tmp/x is on another node"));
     }
 
