@@ -2,7 +2,7 @@
 
 use crate::address::{Http, ListenAt, Remote};
 use serde_json::json;
-use stats_core::Query;
+use stats_core::{Query, is_unseen};
 use stats_ingest::is_socket_path;
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -389,7 +389,7 @@ impl Given {
             }
             Type::Otlp | Type::OtlpJson => "http://HOST:PORT/v1/metrics",
             Type::Json => {
-                "an absolute path ({jobid} in it is the instance's job, {pid} the broker's process)"
+                "an absolute path without control or other unseen characters ({jobid} in it is the instance's job, {pid} the broker's process)"
             }
         };
         let value = value.as_deref().ok_or_else(|| bad(format!("{key}: expected {form}")))?;
@@ -409,6 +409,7 @@ impl Given {
             }),
             Type::Json => Some(Path::new(value))
                 .filter(|path| path.is_absolute() && path.file_name().is_some())
+                .filter(|_| !value.chars().any(is_unseen))
                 .map(|path| Place::File(path.to_owned())),
         };
         let place = place.ok_or_else(|| {
@@ -532,6 +533,7 @@ mod tests {
                 "target=https://h:8086/write?db=x: expected http://HOST",
             ),
             ("json,target=x.jsonl", "target=x.jsonl: expected an absolute path"),
+            ("json,target=/x\u{7}", "expected an absolute path without control or other unseen characters"),
             ("json,target=/x,rotate=5", "rotate=5: expected a size of at least 1M"),
             ("statsd,target=unix:x", "target=unix:x: expected HOST:PORT"),
             ("statsd,target=h:1,prefix=a b", "prefix=a b: expected at most 100 of"),

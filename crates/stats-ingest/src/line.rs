@@ -77,7 +77,7 @@ impl Bad {
             Bad::Name => "a name with no empty part between dots",
             Bad::Value => "a finite decimal number",
             Bad::Negative => "a number from 0",
-            Bad::Range => "a number of at most 20 digits",
+            Bad::Range => "a number up to 1e20, of a timer or histogram up to 1.8e13",
             Bad::Type => "one of the types c, g, ms, h, d, s and C",
             Bad::Rate => "a sample rate above 0 and at most 1",
             Bad::Tags => "tags once, in one style, without control or other unseen characters",

@@ -72,7 +72,7 @@ pub enum OpenError {
         error: io::Error,
     },
     /// There is no thread to listen.
-    #[error("no thread to listen with: {0}")]
+    #[error("no thread and descriptors to listen with: {0}")]
     Thread(io::Error),
 }
 

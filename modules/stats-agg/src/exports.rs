@@ -369,7 +369,8 @@ impl StatsAgg {
             scope.log(Level::Err, text);
         }
         for (name, sink) in &self.exports.sinks {
-            if let Some(failing) = sink.counts.failing_for().filter(|_| sink.setting.is_some()) {
+            let failing = sink.counts.failing_for().filter(|failing| failing.as_secs() > 0);
+            if let Some(failing) = failing.filter(|_| sink.setting.is_some()) {
                 let (error, seconds) = (sink.counts.last_error(), failing.as_secs());
                 let text = format!("export {name}: has been failing for {seconds}s at the end: {error}");
                 scope.log(Level::Notice, &text);

@@ -154,7 +154,7 @@ impl Push {
                 Progress::Taken => self.taken(now),
                 Progress::Answered(Verdict::Taken) => self.taken(now),
                 Progress::Answered(Verdict::Refused(why)) => {
-                    self.counts.fail(&why);
+                    self.counts.fail(&format!("{}: {why}", self.to));
                     let series = self.queue.pop_front().map_or(0, |payload| payload.series);
                     Counts::add(&self.counts.dropped, series);
                     self.note();
