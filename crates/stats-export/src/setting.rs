@@ -533,7 +533,7 @@ mod tests {
                 "target=https://h:8086/write?db=x: expected http://HOST",
             ),
             ("json,target=x.jsonl", "target=x.jsonl: expected an absolute path"),
-            ("json,target=/x\u{7}", "expected an absolute path without control or other unseen characters"),
+            ("json,target=/x\u{7}", "target=/x\u{7}: expected an absolute path without control"),
             ("json,target=/x,rotate=5", "rotate=5: expected a size of at least 1M"),
             ("statsd,target=unix:x", "target=unix:x: expected HOST:PORT"),
             ("statsd,target=h:1,prefix=a b", "prefix=a b: expected at most 100 of"),
