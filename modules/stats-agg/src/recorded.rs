@@ -184,10 +184,14 @@ impl Recorded {
     }
 
     fn record_source(&mut self, node: &mut Node, now: &ModuleSample) {
-        if self.source.is_none_or(|(source, _)| source != now.source) {
+        // Of a module that is gone nothing comes any more.
+        let gone = now.tids.is_empty();
+        if gone || self.source.is_some_and(|(source, _)| source != now.source) {
             if let Some((_, id)) = self.source.take() {
                 node.set(id, None);
             }
+        }
+        if self.source.is_none() && !gone {
             let name = match now.source {
                 Source::Attach => "source.attach",
                 Source::Preload => "source.preload",
