@@ -265,7 +265,10 @@ fn where_the_process_gets_no_more_memory_the_module_ends_in_order_and_the_broker
     assert!(ended || gone(), "the limit was never reached, or the broker is gone: {:?}", instance.log(0));
     let said = instance.log(0).unwrap().into_iter().filter(|line| line.contains("no more memory")).count();
     assert_eq!(said, 1);
-    // What it knew is kept, for a load that has room.
+    // What it knew is kept, for a load that has room: for its end, too.
+    limit_memory(pid, Some(150 << 20));
+    let refused = load().unwrap_err();
+    assert_eq!(refused.errnum(), Some(12), "{refused}");
     limit_memory(pid, None);
     eventually("it is loaded again", LIMIT, load, Result::is_ok).unwrap();
     assert_eq!(series(&instance, "first0")["total"], 1);

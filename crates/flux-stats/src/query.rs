@@ -65,7 +65,7 @@ pub(crate) struct Options {
     /// Sort by these fields (-o help lists them), from the least; with - before one, from the greatest
     #[arg(long, value_name = "KEY,…", allow_hyphen_values = true)]
     sort: Option<String>,
-    /// Show the N series with the greatest rate, or the greatest of what --sort names
+    /// Show the N series with the greatest rate, or the greatest of what --sort names, the greatest first
     #[arg(long, value_name = "N")]
     top: Option<usize>,
     /// Leave the headings out

@@ -72,19 +72,25 @@ impl Reserve {
         }
     }
 
-    /// Begins to hold some back; where there is none to be had, goes without.
-    pub(crate) fn fill(&self) {
+    /// Begins to hold some back; `ENOMEM`: there is none to be had, and a module has no business there.
+    pub(crate) fn fill(&self) -> Result<()> {
         self.users.fetch_add(1, Ordering::Relaxed);
         self.spent.store(false, Ordering::Relaxed);
         let kind = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
         // SAFETY: a new mapping, of nothing.
         let mapping = unsafe { libc::mmap(ptr::null_mut(), BYTES, libc::PROT_NONE, kind, -1, 0) };
-        if mapping != libc::MAP_FAILED {
-            // Where memory is promised to nobody twice, what may be written to counts. That it may is no more than that.
-            // SAFETY: within the mapping, which nobody has seen yet.
-            unsafe { libc::mprotect(mapping, USED, libc::PROT_READ | libc::PROT_WRITE) };
-            unmap(self.held.swap(mapping, Ordering::AcqRel));
+        if mapping == libc::MAP_FAILED {
+            let text = format!(
+                "the process does not have the memory that a module holds back for its end: {} MiB of address space",
+                BYTES >> 20
+            );
+            return Err(Error::new(libc::ENOMEM, text));
         }
+        // Where memory is promised to nobody twice, what may be written to counts. That it may is no more than that.
+        // SAFETY: within the mapping, which nobody has seen yet.
+        unsafe { libc::mprotect(mapping, USED, libc::PROT_READ | libc::PROT_WRITE) };
+        unmap(self.held.swap(mapping, Ordering::AcqRel));
+        Ok(())
     }
 
     /// Holds nothing back any more, once everybody who had it filled has released it.
@@ -156,7 +162,7 @@ mod tests {
     #[test]
     fn a_failed_allocation_is_tried_again_with_the_reserve_and_tells() {
         let reserve = Reserve::new();
-        reserve.fill();
+        reserve.fill().unwrap();
         assert!(!reserve.is_spent() && !reserve.held.load(Ordering::Relaxed).is_null());
         let (tries, mut block) = (Cell::new(0), 0_u8);
         let block: *mut u8 = &mut block;
@@ -174,8 +180,8 @@ mod tests {
     fn it_is_held_for_as_long_as_one_load_needs_it() {
         let (reserve, held) =
             (Reserve::new(), |reserve: &Reserve| !reserve.held.load(Ordering::Relaxed).is_null());
-        reserve.fill();
-        reserve.fill();
+        reserve.fill().unwrap();
+        reserve.fill().unwrap();
         reserve.release();
         assert!(held(&reserve));
         reserve.release();

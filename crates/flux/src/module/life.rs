@@ -99,7 +99,7 @@ unsafe fn start<T: Module>(
 }
 
 fn build<T: Module>(handle: Handle, arguments: &[String], reserve: &'static Reserve) -> Result<Running> {
-    reserve.fill();
+    reserve.fill()?;
     let libflux = handle.libflux();
     let name = handle
         .aux_string(c"flux::name")
