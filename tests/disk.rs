@@ -1,7 +1,7 @@
 //! A disk that is full, of run directories and of what is written to: a filesystem of its own, which root alone can mount.
 
 use flux_testbed::{Backend, Instance, Options};
-use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
+use rustix::mount::{MountFlags, UnmountFlags, mount, mount_remount, unmount};
 use serde_json::{Value, json};
 use std::fs::{self, File};
 use std::io::Write;
@@ -104,6 +104,14 @@ fn on_a_full_disk_nothing_is_lost_and_all_goes_on_when_there_is_room(backend: Ba
     eventually("the exporter goes on", LIMIT, written, |line| line["total"] == 20);
     let fine = record();
     assert!(fine.status.success(), "{}", String::from_utf8_lossy(&fine.stderr));
+    // What cannot be taken away stays, for a load that can: one that took it nevertheless would be followed by another.
+    instance.remove([0], "stats-agg").unwrap();
+    mount_remount(disk.path(), MountFlags::RDONLY, c"").unwrap();
+    let refused = instance.load([0], "stats-agg", &["period=300ms"]).unwrap_err();
+    assert_eq!(refused.errnum(), Some(30), "{refused}");
+    mount_remount(disk.path(), MountFlags::empty(), c"").unwrap();
+    load(0);
+    eventually("what was kept", LIMIT, total, |total| *total == 20);
     for rank in [1, 0] {
         instance.remove([rank], "stats-agg").unwrap();
     }

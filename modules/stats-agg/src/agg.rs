@@ -290,6 +290,10 @@ fn instance(scope: &Scope<StatsAgg>, size: u32) -> Value {
     })
 }
 
+/// Why what an earlier load left stays where it is.
+const STAYS: [io::ErrorKind; 3] =
+    [io::ErrorKind::OutOfMemory, io::ErrorKind::ReadOnlyFilesystem, io::ErrorKind::PermissionDenied];
+
 impl Module for StatsAgg {
     fn load(scope: &Scope<Self>, arguments: &[String]) -> Result<Self, Error> {
         // A wrong argument is refused before anything is asked or touched.
@@ -307,9 +311,14 @@ impl Module for StatsAgg {
         let custody = rundir.map(|rundir| CustodyFile::new(&rundir, &scope.name(), rank, broker_pid(scope)));
         let left = match custody.as_ref().map_or(Ok(None), CustodyFile::take) {
             Ok(left) => left,
-            // It stays for a load that has the memory.
-            Err(error) if error.kind() == io::ErrorKind::OutOfMemory => {
-                return Err(Error::new(libc::ENOMEM, format!("what an earlier load left: {error}")));
+            // It stays for a load that can take it: this one would write over it in the end.
+            Err(error) if STAYS.contains(&error.kind()) => {
+                let errnum =
+                    if error.kind() == io::ErrorKind::OutOfMemory { libc::ENOMEM } else { libc::EROFS };
+                return Err(Error::new(
+                    errnum,
+                    format!("what an earlier load left cannot be taken: {error}"),
+                ));
             }
             Err(error) => {
                 scope.log(Level::Err, &format!("what an earlier load left cannot be read: {error}"));
