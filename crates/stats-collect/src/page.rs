@@ -43,7 +43,7 @@ static BUILT_IN: &[Section] = &[
             Described::gauge(
                 "modules.NAME.source.attach",
                 N,
-                "1 on ranks where these numbers come from the hook, while the module is there",
+                "1 on ranks where these numbers come from the hook",
             ),
             Described::gauge(
                 "modules.NAME.source.preload",

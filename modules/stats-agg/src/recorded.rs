@@ -184,12 +184,10 @@ impl Recorded {
     }
 
     fn record_source(&mut self, node: &mut Node, now: &ModuleSample) {
-        // Of a module that is gone nothing comes any more.
-        let gone = now.tids.is_empty();
-        if let Some((_, id)) = self.source.take_if(|(source, _)| gone || *source != now.source) {
-            node.set(id, None);
-        }
-        if self.source.is_none() && !gone {
+        if self.source.is_none_or(|(source, _)| source != now.source) {
+            if let Some((_, id)) = self.source.take() {
+                node.set(id, None);
+            }
             let name = match now.source {
                 Source::Attach => "source.attach",
                 Source::Preload => "source.preload",
