@@ -75,7 +75,6 @@ impl Reserve {
     /// Begins to hold some back; `ENOMEM`: there is none to be had, and a module has no business there.
     pub(crate) fn fill(&self) -> Result<()> {
         self.users.fetch_add(1, Ordering::Relaxed);
-        self.spent.store(false, Ordering::Relaxed);
         let kind = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
         // SAFETY: a new mapping, of nothing.
         let mapping = unsafe { libc::mmap(ptr::null_mut(), BYTES, libc::PROT_NONE, kind, -1, 0) };
@@ -90,6 +89,7 @@ impl Reserve {
         // SAFETY: within the mapping, which nobody has seen yet.
         unsafe { libc::mprotect(mapping, USED, libc::PROT_READ | libc::PROT_WRITE) };
         unmap(self.held.swap(mapping, Ordering::AcqRel));
+        self.spent.store(false, Ordering::Relaxed);
         Ok(())
     }
 

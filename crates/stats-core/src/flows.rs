@@ -138,18 +138,8 @@ impl Flows {
     /// As [`Flows::add`], without a copy of what is new.
     pub(crate) fn take_in(&mut self, sealed: Sealed) {
         sealed.counters.into_iter().for_each(|(id, gain)| self.count(id, gain));
-        for (id, samples) in sealed.timers {
-            match self.timers.entry(id) {
-                Entry::Vacant(free) => drop(free.insert(samples)),
-                Entry::Occupied(mut sum) => sum.get_mut().merge(&samples),
-            }
-        }
-        for (id, members) in sealed.sets {
-            match self.sets.entry(id) {
-                Entry::Vacant(free) => drop(free.insert(members)),
-                Entry::Occupied(mut sum) => sum.get_mut().merge(&members),
-            }
-        }
+        take_all(&mut self.timers, sealed.timers, Samples::merge);
+        take_all(&mut self.sets, sealed.sets, Members::merge);
     }
 
     /// See [`Sealed::amount`].
@@ -202,6 +192,15 @@ impl FlowSource for Sealed {
 
     fn members(&self, place: u32) -> Cow<'_, Members> {
         Cow::Borrowed(&self.sets[place as usize].1)
+    }
+}
+
+fn take_all<T>(sums: &mut BTreeMap<SeriesId, T>, more: Vec<(SeriesId, T)>, merge: impl Fn(&mut T, &T)) {
+    for (id, value) in more {
+        match sums.entry(id) {
+            Entry::Vacant(free) => drop(free.insert(value)),
+            Entry::Occupied(mut sum) => merge(sum.get_mut(), &value),
+        }
     }
 }
 

@@ -145,6 +145,66 @@ fn any_batch_is_taken_or_refused_and_the_node_goes_on() {
     });
 }
 
+/// The peak of the heap while a node of `rank` takes up what a leaf sends that has `count` series of a kind, filled by
+/// `fill`; the first message and the second, which names none of them again. With each its size.
+fn cost(rank: u32, kind: Kind, count: u32, fill: impl Fn(&mut Node, &Key)) -> Vec<(usize, usize)> {
+    let wide = |rank, level| NodeConfig { max_series: 100_000, ..config(rank, level) };
+    let (mut leaf, mut parent) = (Node::new(wide(9, 2), at(0)), Node::new(wide(rank, rank), at(0)));
+    let keys: Vec<Key> =
+        (0..count).map(|n| Key::new(&format!("modules.{n:x}"), &[], kind, Unit::None).unwrap()).collect();
+    let mut costs = Vec::new();
+    for _ in 0..2 {
+        for key in &keys {
+            leaf.declare(key.clone()).unwrap();
+            fill(&mut leaf, key);
+        }
+        let now = at(leaf.next_deadline_ns());
+        leaf.tick(now);
+        let transmit = leaf.poll_transmit(now).unwrap();
+        let before = HEAP.current_usage();
+        HEAP.reset_peak_usage();
+        let receipt = parent.handle_merge(now, &transmit.payload).unwrap();
+        costs.push((transmit.payload.len(), HEAP.peak_usage().saturating_sub(before)));
+        leaf.handle_response(transmit.token, Ok(&receipt));
+    }
+    costs
+}
+
+/// What a service asks for before it lets a node read a message: it is refused where there is not so much.
+#[test]
+fn what_taking_up_a_message_takes_is_no_more_than_is_asked_for() {
+    let _alone = alone();
+    let mut wide = Samples::default();
+    // Each fourth bucket above: as many of them are empty as may be.
+    (8..60).for_each(|bits: u32| (0..16).for_each(|cut: u64| wide.add((16 + cut) << (bits - 4), 1)));
+    let mut one = Samples::default();
+    one.add(1, 1);
+    for rank in [0, 1] {
+        let counters = cost(rank, Kind::Counter, 10_000, |node, key| {
+            node.add(node.find(key).unwrap(), Amount::whole(1))
+        });
+        // Another value in each period.
+        let gauges = cost(rank, Kind::Gauge, 10_000, |node, key| {
+            let (id, value) = (node.find(key).unwrap(), i128::from(node.next_deadline_ns()));
+            node.set(id, Some(Amount::whole(value)));
+        });
+        let timers = cost(rank, Kind::Timer, 10_000, |node, key| node.observe(node.find(key).unwrap(), &one));
+        let sets = cost(rank, Kind::Set, 10_000, |node, key| {
+            let id = node.find(key).unwrap();
+            node.insert(id, "x");
+        });
+        let keys = cost(rank, Kind::Counter, 10_000, |_, _| {});
+        let wide = cost(rank, Kind::Timer, 2_000, |node, key| node.observe(node.find(key).unwrap(), &wide));
+        for (bytes, peak) in [counters, gauges, timers, sets, keys].into_iter().flatten() {
+            assert!(peak <= Node::memory_of_merge(bytes) + (1 << 20), "{bytes} bytes took {peak}");
+        }
+        for (bytes, peak) in wide {
+            // The part of it that is for distributions alone.
+            assert!(peak <= 32 * bytes + (1 << 20), "{bytes} bytes of distributions took {peak}");
+        }
+    }
+}
+
 /// Batches that are all sketch or all set but for their beginning: few samples and many, near each other and far
 /// apart; members few, many, and very many, as a set keeps each in another form.
 fn distributions() -> Vec<Vec<u8>> {

@@ -224,7 +224,7 @@ fn farewell<T: Module>(h: *mut flux_t, rc: c_int) -> Option<Running> {
     }
     core.ending.set(true);
     // To say goodbye takes memory.
-    if core.exhausted.get() {
+    if core.reserve.is_spent() {
         return None;
     }
     let limit = core.enter("the unload of the module", |module, scope| module.unload(scope)).flatten()?;

@@ -77,11 +77,12 @@ impl Node {
         }
     }
 
-    /// What taking up a message of that many bytes may need in memory: some 16 times as much where it is distributions, and
-    /// a hundred times where it is small numbers, of which there are at most as many as there are series.
+    /// What taking up a message of that many bytes may need in memory: 32 times as much where it is distributions (a bucket
+    /// takes two bytes, then four counts at most, as they are read and again as they are kept), and a hundred times where it
+    /// is small numbers, of which there are at most as many as there are series.
     pub fn memory_of_merge(bytes: usize) -> usize {
         const SMALL_NUMBERS: usize = 256 << 20;
-        bytes.saturating_mul(16).saturating_add(bytes.saturating_mul(100).min(SMALL_NUMBERS))
+        bytes.saturating_mul(32).saturating_add(bytes.saturating_mul(100).min(SMALL_NUMBERS))
     }
 
     /// Counts a message that was refused before it was read.
