@@ -87,6 +87,7 @@ class Loadgen(BrokerModule):
             "waited_s": self.waited_s,
             "queued_s": self.queued_s,
             "cpu_s": time.thread_time(),
+            "runq_wait_s": queued(),
             "age_s": time.monotonic() - self.loaded,
             "pushed": 0,
             "errors": 0,

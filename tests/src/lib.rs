@@ -138,8 +138,9 @@ pub fn ills(told: &Value) -> Vec<&Value> {
     all.filter(|finding| finding["name"] != "disk-low").collect()
 }
 
-/// What Flux's broker says of an event that comes while any module is at its end: it is muted then, and takes none.
-const MUTED: &str = "event mcast failed to broker modules: Function not implemented";
+/// What Flux's broker says of an event that comes while any module is at its end: it is muted then, and takes none. (Of one
+/// that comes from another rank, it says `event` first.)
+const MUTED: &str = "mcast failed to broker modules: Function not implemented";
 /// With more such lines a module stays at its end, or events come to it for longer than they must.
 const MUTED_MAX: usize = 3;
 

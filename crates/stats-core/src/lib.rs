@@ -71,7 +71,7 @@ pub use history::HISTORY_ERROR;
 pub use idset::{IdSet, ParseIdSetError};
 pub use intake::{GUEST_BYTES_MAX, GUEST_PUSHES_MAX, Intake, Pusher};
 pub use members::{EXACT_BELOW, Members, STANDARD_ERROR};
-pub use node::{Audit, Events, Heard, Holding, MergeRefused, Node, NodeConfig, SendFailure, Transmit};
+pub use node::{Audit, Busy, Events, Heard, Holding, MergeRefused, Node, NodeConfig, SendFailure, Transmit};
 pub use push::{Metric, PUSH_METRICS_MAX, PUSH_VERSION, Pushed, Refusal, refusal_text};
 pub use query::{By, Hidden, Query, QueryError};
 pub use recent::{Course, Recent};

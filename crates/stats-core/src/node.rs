@@ -26,6 +26,7 @@ use children::Link;
 use coverage::Coverage;
 pub use coverage::Heard;
 use ending::Ending;
+pub use pressure::Busy;
 use pressure::Pressure;
 use standings::Standings;
 use std::collections::BTreeMap;
@@ -290,10 +291,14 @@ impl Node {
         self.pressure.granted_ns(nanos(self.config.period))
     }
 
-    /// Back-pressure: says that children kept a thread of this rank busy for `busy_ns` of the last `span_ns`. If it is too
-    /// much, they are granted a longer period with their next receipts.
-    pub fn note_busy(&mut self, busy_ns: u64, span_ns: u64, now: Now) {
-        self.pressure.note(busy_ns, span_ns, nanos(self.config.period), now);
+    /// Back-pressure: what the thread of this rank that is the busier with children was busy with since the last time. If
+    /// they cost too much, they are granted a longer period with their next receipts.
+    pub fn note_busy(&mut self, mut busy: Busy, now: Now) {
+        if self.links.is_empty() {
+            // What passes for theirs is of whoever else asks and pushes.
+            busy.children_ns = 0;
+        }
+        self.pressure.note(busy, nanos(self.config.period), now);
     }
 
     /// How long a rank may be silent: counted in periods as they are granted.

@@ -6,7 +6,7 @@ use crate::network::TIMEOUT_NS;
 use crate::queue::Event;
 use crate::workload::{declare, gauge_of};
 use crate::world::{MS, Phase, Violation, World};
-use stats_core::{Node, NodeConfig};
+use stats_core::{Busy, Node, NodeConfig};
 
 /// How long an unload waits for its last batch to be acknowledged.
 const UNLOAD_NS: u64 = TIMEOUT_NS;
@@ -62,12 +62,12 @@ impl World<'_> {
         self.push(rank)?;
         let (now, period_ns) = (self.time_of(rank), self.config.period_ns());
         let slow = rank == 0 && self.now_ns < self.slow_until_ns;
-        let busy_ns = if slow { (period_ns as f64 * self.slow_share) as u64 } else { 0 };
+        let children_ns = if slow { (period_ns as f64 * self.slow_share) as u64 } else { 0 };
         let online = (rank == 0).then(|| self.online.clone());
         let state = self.rank(rank);
         let (load, origin_ns, is_unloading) = (state.load, state.origin_ns, state.is_unloading);
         let Some(node) = &mut state.module else { return Ok(()) };
-        node.note_busy(busy_ns, period_ns, now);
+        node.note_busy(Busy { children_ns, own_ns: 0, span_ns: period_ns }, now);
         online.into_iter().for_each(|online| node.set_online(online));
         node.tick(now);
         let deadline_ns = origin_ns + node.next_deadline_ns();

@@ -13,13 +13,13 @@
 //! | `spin=` | once, in a wakeup right after the load, work for so long (FSD) | 0 |
 //!
 //! `NAME.stats-get` says what it did, by its own clock: `{"wakeups":…,"busy_s":…,"spun_s":…,"calls":…,"blocked_s":…,
-//! "waited_s":…,"queued_s":…,"cpu_s":…,"age_s":…,"pushed":…,"errors":…}`. Of `blocked_s`, the time in RPCs, `waited_s` was
-//! spent asleep and `queued_s` waiting for a processor (before it slept or after: nobody inside can tell); `cpu_s` is
-//! all of its thread's time on a processor, `age_s` the time since its load. `NAME.turns` says how long each wakeup
-//! worked, at least and at most (whether what was queued is work is as uncertain), each in ascending order:
-//! `{"least_s":[…],"most_s":[…]}`. `NAME.hold {"seconds":s}` is answered after that time. `NAME.work {"seconds":s}` works
-//! for that time and answers. `NAME.panic` panics in its handler. `NAME.stop` ends its wakeups, delivers what it pushed, and answers as `stats-get` does (an error: not
-//! delivered yet).
+//! "waited_s":…,"queued_s":…,"cpu_s":…,"runq_wait_s":…,"age_s":…,"pushed":…,"errors":…}`. Of `blocked_s`, the time in
+//! RPCs, `waited_s` was spent asleep and `queued_s` waiting for a processor (before it slept or after: nobody inside can
+//! tell); `cpu_s` is all of its thread's time on a processor, `runq_wait_s` all of its time waiting for one, `age_s` the
+//! time since its load. `NAME.turns` says how long each wakeup worked, at least and at most (whether what was queued is
+//! work is as uncertain), each in ascending order: `{"least_s":[…],"most_s":[…]}`. `NAME.hold {"seconds":s}` is answered
+//! after that time. `NAME.work {"seconds":s}` works for that time and answers. `NAME.panic` panics in its handler.
+//! `NAME.stop` ends its wakeups, delivers what it pushed, and answers as `stats-get` does (an error: not delivered yet).
 //!
 //! ```sh
 //! flux module load loadgen.so rate=100 busy=2ms
@@ -284,6 +284,7 @@ impl Loadgen {
             "waited_s": self.done.waited.as_secs_f64(),
             "queued_s": self.done.queued.as_secs_f64(),
             "cpu_s": thread_cpu().as_secs_f64(),
+            "runq_wait_s": thread_queued().as_secs_f64(),
             "age_s": self.loaded.elapsed().as_secs_f64(),
             "pushed": self.done.pushed,
             "errors": self.done.errors,

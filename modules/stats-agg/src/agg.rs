@@ -17,7 +17,7 @@ use flux::{Error, Level, Method, Module, Node as To, Payload, PendingRpc, Scope,
 use serde_json::Value;
 use stats_collect::Collectors;
 use stats_core::{DecodeError, Intake, Node, NodeConfig, Now};
-use stats_probe::{Mode, Options, Probe, thread_cpu_ns};
+use stats_probe::{Mode, Options, Probe};
 use std::collections::HashMap;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -92,26 +92,28 @@ impl StatsAgg {
             self.transmit(scope);
             self.ask_around(scope);
             self.collect(scope);
-            self.feed_streams(scope);
-            self.export(scope);
+            self.on_own_account(|agg| {
+                agg.feed_streams(scope);
+                agg.export(scope);
+            });
         } else {
             self.node.keep_history();
         }
         self.schedule(scope);
     }
 
-    /// Tells the node what share of a core its children cost, and it itself.
+    /// Tells the node what its children cost, and it itself.
     fn note_busy(&mut self) {
         let (now, merged) = (self.now(), self.node.events().merged);
-        let (busy_ns, span_ns) = self.cost.with_children(now.mono_ns, self.measure.broker(), merged);
-        self.node.note_busy(busy_ns, span_ns, now);
+        let busy = self.cost.of_period(now.mono_ns, self.measure.broker(), merged);
+        self.node.note_busy(busy, now);
     }
 
     /// Does what children have no part in.
     pub(crate) fn on_own_account<R>(&mut self, work: impl FnOnce(&mut Self) -> R) -> R {
-        let before_ns = thread_cpu_ns();
+        let begun = self.cost.begin_own();
         let result = work(self);
-        self.cost.spare(thread_cpu_ns().saturating_sub(before_ns));
+        self.cost.end_own(&begun);
         result
     }
 

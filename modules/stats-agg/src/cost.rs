@@ -1,13 +1,10 @@
 //! What a rank's children cost it: of the time of this module's thread, and of the broker's own.
 
+use stats_core::Busy;
 use stats_probe::{ModuleSample, thread_cpu_ns};
 
 /// Turns of the broker's loop for each batch: it passes the request on to this module, and the response back.
 const TURNS_OF_BATCH: f64 = 2.0;
-
-/// What this thread does on its own account leaves children less of what it may cost, but never takes away more than this
-/// share of a core: they can do nothing about it.
-const OWN_SHARE: f64 = 0.02;
 
 /// A broker's loop, as sampled: sums since the attach.
 #[derive(Debug, Clone, Copy, Default)]
@@ -31,7 +28,13 @@ pub(crate) struct Cost {
     at_ns: u64,
     broker: Option<Loop>,
     merged: u64,
-    /// What of this thread's time went into measuring and collecting since then, which children have no part in.
+    /// What of this thread's time went into what children have no part in since then.
+    own_ns: u64,
+}
+
+/// Where work that children have no part in began.
+pub(crate) struct Own {
+    thread_ns: u64,
     own_ns: u64,
 }
 
@@ -40,24 +43,27 @@ impl Cost {
         Cost { thread_ns: thread_cpu_ns(), at_ns: 0, broker: None, merged: 0, own_ns: 0 }
     }
 
-    /// Some of this thread's time went into what children have no part in.
-    pub(crate) fn spare(&mut self, own_ns: u64) {
-        self.own_ns = self.own_ns.saturating_add(own_ns);
+    /// What children have no part in begins.
+    pub(crate) fn begin_own(&self) -> Own {
+        Own { thread_ns: thread_cpu_ns(), own_ns: self.own_ns }
     }
 
-    /// For how long children kept the busier of the two threads busy since the last period, with what this one did on its
-    /// own account; and how long ago that was. `merged`: batches of theirs so far.
-    pub(crate) fn with_children(&mut self, now_ns: u64, broker: Option<Loop>, merged: u64) -> (u64, u64) {
-        let thread_ns = thread_cpu_ns();
-        let span_ns = now_ns.saturating_sub(self.at_ns);
-        let of_children = thread_ns.saturating_sub(self.thread_ns).saturating_sub(self.own_ns);
-        let of_thread = of_children.saturating_add(self.own_ns.min((OWN_SHARE * span_ns as f64) as u64));
-        let of_broker = match (self.broker, broker) {
+    /// It ends. What began and ended within is part of it.
+    pub(crate) fn end_own(&mut self, begun: &Own) {
+        self.own_ns = begun.own_ns.saturating_add(thread_cpu_ns().saturating_sub(begun.thread_ns));
+    }
+
+    /// What the thread that is the busier with children was busy with since the last period: this one, or the broker's.
+    pub(crate) fn of_period(&mut self, now_ns: u64, broker: Option<Loop>, merged: u64) -> Busy {
+        let (thread_ns, span_ns, own_ns) = (thread_cpu_ns(), now_ns.saturating_sub(self.at_ns), self.own_ns);
+        let all_ns = thread_ns.saturating_sub(self.thread_ns);
+        let here = Busy { children_ns: all_ns.saturating_sub(own_ns), own_ns, span_ns };
+        let children_ns = match (self.broker, broker) {
             (Some(before), Some(now)) => broker_ns(before, now, merged.saturating_sub(self.merged)),
             _ => 0,
         };
         *self = Cost { thread_ns, at_ns: now_ns, broker, merged, own_ns: 0 };
-        (of_thread.max(of_broker), span_ns)
+        if children_ns > all_ns { Busy { children_ns, own_ns: 0, span_ns } } else { here }
     }
 }
 
@@ -90,12 +96,28 @@ mod tests {
     fn the_busier_thread_counts_and_only_from_the_second_time_on() {
         let broker = |turns, cpu_ns| Some(Loop { turns, cpu_ns });
         let mut cost = Cost::new();
-        let (first, _) = cost.with_children(10, broker(1_000, 1 << 50), 1_000);
+        let first = cost.of_period(10, broker(1_000, 1 << 50), 1_000).children_ns;
         assert!(first < 1 << 40, "the broker's time before is nobody's: {first}");
-        let (second, span_ns) = cost.with_children(25, broker(2_000, (1 << 50) + (1 << 45)), 1_000_000);
-        assert_eq!((second, span_ns), (1 << 45, 15));
-        // What is done on one's own account counts, up to a share of the time.
-        cost.spare(u64::MAX);
-        assert_eq!(cost.with_children(1_025, None, 2_000_000), (20, 1_000));
+        let second = cost.of_period(25, broker(2_000, (1 << 50) + (1 << 45)), 1_000_000);
+        assert_eq!((second.children_ns, second.own_ns, second.span_ns), (1 << 45, 0, 15));
+    }
+
+    #[test]
+    fn what_is_done_within_what_children_have_no_part_in_counts_once() {
+        let work = || {
+            let begun = thread_cpu_ns();
+            while thread_cpu_ns() - begun < 2_000_000 {}
+        };
+        let mut cost = Cost::new();
+        work();
+        let (begun, outer) = (thread_cpu_ns(), cost.begin_own());
+        let inner = cost.begin_own();
+        work();
+        cost.end_own(&inner);
+        cost.end_own(&outer);
+        let own_ns = thread_cpu_ns() - begun;
+        let busy = cost.of_period(1_000, None, 0);
+        assert!(busy.own_ns >= 2_000_000 && busy.own_ns <= own_ns, "{busy:?} of {own_ns}");
+        assert!(busy.children_ns >= 2_000_000, "{busy:?}");
     }
 }

@@ -298,7 +298,9 @@ impl StatsAgg {
                 timer.reset_timer(Duration::ZERO, Duration::ZERO);
                 Ok(timer)
             }
-            None => scope.timer(Duration::ZERO, Duration::ZERO, Self::gather),
+            None => scope.timer(Duration::ZERO, Duration::ZERO, |agg: &mut Self, scope| {
+                agg.on_own_account(|agg| agg.gather(scope));
+            }),
         };
         match timer {
             Ok(timer) => self.exports.slicer = Some(timer),

@@ -13,13 +13,13 @@ impl StatsAgg {
     /// The merged tree. On a rank other than 0: of its subtree.
     fn stats_get(&mut self, scope: &Scope<Self>, request: &Request<'_>) -> Result<Answer, Error> {
         self.check_guest(request)?;
-        self.ask_tree(scope, request)
+        self.on_own_account(|agg| agg.ask_tree(scope, request))
     }
 
     /// Series with totals, rates and coverage.
     fn query(&mut self, scope: &Scope<Self>, request: &Request<'_>) -> Result<Answer, Error> {
         self.check_guest(request)?;
-        self.ask_series(scope, request)
+        self.on_own_account(|agg| agg.ask_series(scope, request))
     }
 
     /// A client is gone (RFC 6). Nobody awaits an answer.
@@ -44,9 +44,11 @@ impl StatsAgg {
     /// What a handle has gathered. While unloading it is taken like before: what is not sent any more is left to the
     /// next load.
     fn push(&mut self, _scope: &Scope<Self>, request: &Request<'_>) -> Result<Answer, Error> {
-        let (now, pusher) = (self.now(), self.pusher(request)?);
-        let receipt = self.intake.take(&mut self.node, now, pusher, request.json()?);
-        receipt.map(Answer::Json).map_err(|refusal| Error::invalid(refusal.to_string()))
+        self.on_own_account(|agg| {
+            let (now, pusher) = (agg.now(), agg.pusher(request)?);
+            let receipt = agg.intake.take(&mut agg.node, now, pusher, request.json()?);
+            receipt.map(Answer::Json).map_err(|refusal| Error::invalid(refusal.to_string()))
+        })
     }
 
     /// Who pushes. A guest's message is not read before it is known to be within the guest's budget.
@@ -122,7 +124,9 @@ impl StatsAgg {
 
     /// A changed configuration of the instance: taken whole or refused whole.
     fn config_reload(&mut self, scope: &Scope<Self>, request: &Request<'_>) -> Result<Answer, Error> {
-        let applied = request.json().and_then(|instance| self.apply(scope, self.configured_by(&instance)?));
+        let applied = self.on_own_account(|agg| {
+            request.json().and_then(|instance| agg.apply(scope, agg.configured_by(&instance)?))
+        });
         match applied {
             Ok(()) => Ok(Answer::Empty),
             Err(error) => {

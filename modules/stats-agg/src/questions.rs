@@ -400,7 +400,9 @@ impl StatsAgg {
                 timer.reset_timer(Duration::ZERO, Duration::ZERO);
                 Ok(timer)
             }
-            None => scope.timer(Duration::ZERO, Duration::ZERO, Self::slice),
+            None => scope.timer(Duration::ZERO, Duration::ZERO, |agg: &mut Self, scope| {
+                agg.on_own_account(|agg| agg.slice(scope));
+            }),
         };
         match timer {
             Ok(timer) => {
@@ -451,7 +453,7 @@ impl StatsAgg {
                         To::Rank(rank),
                         Some(remaining),
                         move |agg, scope, reply| {
-                            agg.gathered(scope, number, rank, reply);
+                            agg.on_own_account(|agg| agg.gathered(scope, number, rank, reply));
                         },
                     )
                 };

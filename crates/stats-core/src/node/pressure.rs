@@ -11,7 +11,10 @@ use std::time::Duration;
 /// Above this share of a core a node asks its children to send less often, to be below it: of five parts in a hundred one
 /// half is left for what is not foreseen.
 const BUSY_SHARE: f64 = 0.045;
-/// Below this part of that share they may send more often again. What is aimed at is between the two, so that the period
+/// What a node does on its own account leaves children less of that share, but never takes away more than this one: they
+/// can do nothing about it.
+const OWN_SHARE: f64 = 0.02;
+/// Below this part of what is left they may send more often again. What is aimed at is between the two, so that the period
 /// then stays as it is.
 const CALM: f64 = 0.5;
 const AIM: f64 = 0.75;
@@ -23,18 +26,44 @@ const EXACT_PERIODS: u64 = 4;
 /// Children are not slowed beyond this, whatever a receiver says.
 pub(super) const SLOWEST: Duration = Duration::from_secs(60);
 
+/// What a thread that serves children was busy with.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Busy {
+    /// With what they send.
+    pub children_ns: u64,
+    /// With what they have no part in. It leaves them less of what they may cost, up to 2 % of the time.
+    pub own_ns: u64,
+    /// Within this time.
+    pub span_ns: u64,
+}
+
 /// What a node grants its children, and why.
 #[derive(Debug, Default)]
 pub(super) struct Pressure {
     /// Zero: as often as they are configured to.
     afforded_ns: u64,
-    /// How busy the node was since everybody knows of that, and for how long.
-    busy_ns: u64,
-    span_ns: u64,
+    /// How busy the node was since everybody knows of that.
+    busy: Busy,
     /// Until everybody does.
     unheard_ns: u64,
     /// Until when children may still keep to a longer period that they were granted before, and which.
     before: (u64, u64),
+}
+
+impl Busy {
+    fn and(self, more: Busy) -> Busy {
+        Busy {
+            children_ns: self.children_ns.saturating_add(more.children_ns),
+            own_ns: self.own_ns.saturating_add(more.own_ns),
+            span_ns: self.span_ns.saturating_add(more.span_ns),
+        }
+    }
+
+    /// For how long children may keep the node busy, within a granted period at the least.
+    fn left_ns(self, granted_ns: u64) -> f64 {
+        let span_ns = self.span_ns.max(granted_ns) as f64;
+        BUSY_SHARE * span_ns - (self.own_ns as f64).min(OWN_SHARE * span_ns)
+    }
 }
 
 impl Pressure {
@@ -63,19 +92,18 @@ impl Pressure {
         }
     }
 
-    /// Children kept the node busy for `busy_ns` of the last `span_ns`.
-    pub(super) fn note(&mut self, busy_ns: u64, span_ns: u64, configured_ns: u64, now: Now) {
+    /// What the node was busy with since the last time.
+    pub(super) fn note(&mut self, busy: Busy, configured_ns: u64, now: Now) {
         let heard = self.unheard_ns == 0;
-        self.unheard_ns = self.unheard_ns.saturating_sub(span_ns);
+        self.unheard_ns = self.unheard_ns.saturating_sub(busy.span_ns);
         if !heard {
             return;
         }
-        self.busy_ns = self.busy_ns.saturating_add(busy_ns);
-        self.span_ns = self.span_ns.saturating_add(span_ns);
+        self.busy = self.busy.and(busy);
         let granted_ns = self.granted_ns(configured_ns);
-        // What it was busy for, as part of what it may be; until one period has passed, at the least.
-        let load = self.busy_ns as f64 / (BUSY_SHARE * self.span_ns.max(granted_ns) as f64);
-        let periods = self.span_ns / granted_ns;
+        // What children kept it busy for, as part of what they may; until one period has passed, at the least.
+        let load = self.busy.children_ns as f64 / self.busy.left_ns(granted_ns);
+        let periods = self.busy.span_ns / granted_ns;
         let (least, most) = match periods as f64 {
             // All may have sent already.
             0.0 => (load, f64::INFINITY),
@@ -92,7 +120,7 @@ impl Pressure {
             let shorter_ns = (granted_ns as f64 * most / AIM) as u64;
             self.change(if shorter_ns > configured_ns { shorter_ns } else { 0 }, granted_ns);
         } else if periods >= EXACT_PERIODS {
-            (self.busy_ns, self.span_ns) = (0, 0);
+            self.busy = Busy::default();
         }
     }
 
@@ -117,6 +145,8 @@ mod tests {
         pressure: Pressure,
         /// When each sends next, and where in a period, in thousandths.
         children: Vec<(u64, u64)>,
+        /// What the receiver does in each period on its own account.
+        own_ns: u64,
         now: u64,
         /// What is granted at the end of each period of the receiver, and how busy that was.
         seen: Vec<(u64, f64)>,
@@ -126,7 +156,7 @@ mod tests {
         /// `width`: over how many thousandths of a period they are spread.
         fn new(width: u64) -> Self {
             let children = (0..CHILDREN).map(|child| (1 + child, child * width / CHILDREN)).collect();
-            Level { pressure: Pressure::default(), children, now: 0, seen: Vec::new() }
+            Level { pressure: Pressure::default(), children, own_ns: 0, now: 0, seen: Vec::new() }
         }
 
         /// For so long a batch of each child in two seconds takes such a share of a core.
@@ -145,7 +175,9 @@ mod tests {
                 }
                 if self.now.is_multiple_of(PERIOD_NS / STEP_NS) {
                     let now = Now { mono_ns: self.now * STEP_NS, wall_ns: 0 };
-                    self.pressure.note(busy_ns.min(PERIOD_NS), PERIOD_NS, PERIOD_NS, now);
+                    let busy =
+                        Busy { children_ns: busy_ns.min(PERIOD_NS), own_ns: self.own_ns, span_ns: PERIOD_NS };
+                    self.pressure.note(busy, PERIOD_NS, now);
                     self.seen.push((self.pressure.granted_ns(PERIOD_NS), busy_ns as f64 / PERIOD_NS as f64));
                     busy_ns = 0;
                 }
@@ -187,6 +219,18 @@ mod tests {
             // What was needed is not needed any more.
             level.run(200, 0.001);
             assert_eq!(level.granted_s(1), [2.0]);
+        }
+    }
+
+    #[test]
+    fn what_a_node_does_for_itself_slows_nobody_alone_and_leaves_children_less() {
+        for (share, calm) in [(0.001, true), (0.02, true), (0.03, false)] {
+            let mut level = Level { own_ns: u64::MAX, ..Level::new(900) };
+            level.run(200, share);
+            assert_eq!(level.granted_s(100).iter().all(|&period_s| period_s == 2.0), calm, "{share}");
+            // However busy it goes on to be.
+            level.run(200, 0.001);
+            assert_eq!(level.granted_s(1), [2.0], "{share}");
         }
     }
 

@@ -37,11 +37,15 @@ fn a_receiver_slows_its_senders_when_it_is_busy_and_not_because_its_own_period_i
     exchange(&mut leaf, &mut root, at(4));
     assert_eq!(leaf.period_ns(), 2_000_000_000);
     let mut root = node(0, 2, 100);
-    root.note_busy(300_000_000, 2_000_000_000, at(4));
+    let busy = |children_ns| Busy { children_ns, own_ns: 0, span_ns: 2_000_000_000 };
+    root.note_busy(busy(300_000_000), at(4));
+    assert_eq!(root.granted_period_ns(), 2_000_000_000, "there are no children");
     exchange(&mut leaf, &mut root, at(8));
+    root.note_busy(busy(900_000_000), at(10));
+    exchange(&mut leaf, &mut root, at(12));
     assert_eq!(leaf.period_ns(), 4_000_000_000);
-    (0..3).for_each(|_| root.note_busy(0, 2_000_000_000, at(12)));
-    exchange(&mut leaf, &mut root, at(16));
+    (0..3).for_each(|_| root.note_busy(busy(0), at(16)));
+    exchange(&mut leaf, &mut root, at(20));
     assert_eq!(leaf.period_ns(), 2_000_000_000);
 }
 
