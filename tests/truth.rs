@@ -172,7 +172,7 @@ fn preloaded_modules_of_every_kind_are_reported_as_what_they_do(backend: Backend
     end(instance);
 }
 
-/// It knows no turns. Work is time on a processor or waiting for one.
+/// It knows no turns: time on a processor, and waiting for one.
 fn the_kernel_s_account_of_every_kind_is_what_they_do(backend: Backend) {
     let instance = instance(backend, false, &["period=500ms", "probe=proc"]);
     for &kind in Kind::all(&instance) {
@@ -184,10 +184,9 @@ fn the_kernel_s_account_of_every_kind_is_what_they_do(backend: Backend) {
         // Its answer, and its end.
         let after = if kind == Kind::Python { 0.1 } else { 0.02 };
         agree("CPU", kind, cpu, (own("cpu_s"), own("cpu_s") + after));
-        // Work is time on a processor or waiting for one: the latter is of its calls and its sleep, too.
+        // Of its calls and its sleep, too. Its work by the clock is no bound: on a machine that is itself a guest, the
+        // host's share of that is neither time on a processor nor waiting for one.
         agree("queue", kind, queue, (own("runq_wait_s"), own("runq_wait_s") + 0.5));
-        let work = own("busy_s") + own("spun_s");
-        assert!(cpu + queue >= work * (1.0 - TOLERANCE), "{kind:?}: {cpu} and {queue} of {work}");
         assert!(number(&seen["switches_voluntary"]) >= own("calls"), "{seen}");
     }
     end(instance);
