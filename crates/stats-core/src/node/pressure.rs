@@ -37,19 +37,6 @@ pub struct Busy {
     pub span_ns: u64,
 }
 
-/// What a node grants its children, and why.
-#[derive(Debug, Default)]
-pub(super) struct Pressure {
-    /// Zero: as often as they are configured to.
-    afforded_ns: u64,
-    /// How busy the node was since everybody knows of that.
-    busy: Busy,
-    /// Until everybody does.
-    unheard_ns: u64,
-    /// Until when children may still keep to a longer period that they were granted before, and which.
-    before: (u64, u64),
-}
-
 impl Busy {
     fn and(self, more: Busy) -> Busy {
         Busy {
@@ -64,6 +51,19 @@ impl Busy {
         let span_ns = self.span_ns.max(granted_ns) as f64;
         BUSY_SHARE * span_ns - (self.own_ns as f64).min(OWN_SHARE * span_ns)
     }
+}
+
+/// What a node grants its children, and why.
+#[derive(Debug, Default)]
+pub(super) struct Pressure {
+    /// Zero: as often as they are configured to.
+    afforded_ns: u64,
+    /// How busy the node was since everybody knows of that.
+    busy: Busy,
+    /// Until everybody does.
+    unheard_ns: u64,
+    /// Until when children may still keep to a longer period that they were granted before, and which.
+    before: (u64, u64),
 }
 
 impl Pressure {
