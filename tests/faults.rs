@@ -27,7 +27,10 @@ fn falls_with(rank: u32, dead: &[u32]) -> bool {
 
 const ARGUMENTS: [&str; 1] = ["period=300ms"];
 
-facts! { whatever_happens_to_it_an_instance_loses_nothing_that_a_living_rank_was_told }
+facts! {
+    whatever_happens_to_it_an_instance_loses_nothing_that_a_living_rank_was_told,
+    what_a_receiver_lost_without_a_word_arrives_once_it_answers_anything,
+}
 
 /// What is pushed on each rank, and what may have happened to it.
 struct World {
@@ -220,6 +223,27 @@ fn whatever_happens_to_it_an_instance_loses_nothing_that_a_living_rank_was_told(
     world.instance.remove(living.into_iter().rev(), "stats-agg").unwrap();
     // That brokers were killed is an error for `flux start`, rightly.
     drop(world.instance);
+}
+
+fn what_a_receiver_lost_without_a_word_arrives_once_it_answers_anything(backend: Backend) {
+    let instance = Instance::start(Options { size: 2, ..Options::new(backend) }).unwrap();
+    // It takes batches under our name, and answers none.
+    instance.load_as([0], "loadgen", "stats-agg", &[]).unwrap();
+    instance.load([1], "stats-agg", &ARGUMENTS).unwrap();
+    let metric = json!({ "name": "lost.units", "type": "counter", "value": 7, "tags": {} });
+    let push = json!({ "version": 1, "id": "lost", "seq": 1, "metrics": [metric] });
+    instance.rpc(1, "stats-agg.push", push).unwrap();
+    let waits =
+        |log: &Vec<String>| log.iter().any(|line| line.contains("rank 0 answers, but not to a batch"));
+    eventually("it is not waited for without end", LIMIT, || instance.log(1).unwrap(), waits);
+    instance.remove([0], "stats-agg").unwrap();
+    let load = || instance.load([0], "stats-agg", &ARGUMENTS);
+    eventually("the module is loaded", LIMIT, load, Result::is_ok).unwrap();
+    eventually("what it counts", LIMIT, || series(&instance, "lost.units"), |one| one["total"] == 7);
+    let doubted = || series(&instance, "stats-agg.batches_doubted");
+    eventually("that it was in doubt", LIMIT, doubted, |one| one["total"].as_f64() >= Some(1.0));
+    instance.remove([1, 0], "stats-agg").unwrap();
+    instance.stop().unwrap();
 }
 
 /// How much address space a process may have (`RLIMIT_AS`); what it has now and so much more, or without end.

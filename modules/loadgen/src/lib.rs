@@ -19,6 +19,7 @@
 //! time since its load. `NAME.turns` says how long each wakeup worked, at least and at most (whether what was queued is
 //! work is as uncertain), each in ascending order: `{"least_s":[…],"most_s":[…]}`. `NAME.hold {"seconds":s}` is answered
 //! after that time. `NAME.work {"seconds":s}` works for that time and answers. `NAME.panic` panics in its handler.
+//! `NAME.merge` is never answered: under the name `stats-agg`, this module is a receiver that loses what is sent to it.
 //! `NAME.stop` ends its wakeups, delivers what it pushed, and answers as `stats-get` does (an error: not delivered yet).
 //!
 //! ```sh
@@ -299,6 +300,10 @@ impl Loadgen {
         })))
     }
 
+    fn merge(&mut self, _scope: &Scope<Self>, _request: &Request<'_>) -> Result<Answer, Error> {
+        Ok(Answer::Later)
+    }
+
     fn panic(&mut self, _scope: &Scope<Self>, _request: &Request<'_>) -> Result<Answer, Error> {
         panic!("loadgen was asked to panic")
     }
@@ -344,6 +349,7 @@ impl Module for Loadgen {
             Method::request("stats-get", Self::stats_get),
             Method::request("stop", Self::stop),
             Method::request("turns", Self::turns),
+            Method::request("merge", Self::merge),
             Method::request("panic", Self::panic),
         ]
     }

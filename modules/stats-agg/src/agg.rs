@@ -13,6 +13,7 @@ use crate::own_reactor::OwnReactor;
 use crate::questions::Questions;
 use crate::stall::Notice;
 use crate::statsd::Statsd;
+use crate::upstream::InFlight;
 use flux::{Error, Level, Method, Module, Node as To, Payload, PendingRpc, Scope, Watcher};
 use serde_json::Value;
 use stats_collect::Collectors;
@@ -45,7 +46,7 @@ pub(crate) struct StatsAgg {
     /// Fires at the node's next deadline.
     timer: Option<Watcher>,
     /// The batch that is on its way.
-    pub(crate) in_flight: Option<PendingRpc>,
+    pub(crate) in_flight: Option<InFlight>,
     /// Requests of our own that are on their way, by number.
     pub(crate) asking: HashMap<u64, PendingRpc>,
     pub(crate) asked: u64,
@@ -90,6 +91,7 @@ impl StatsAgg {
             self.intake.expire(&mut self.node, now);
             self.node.tick(self.now());
             self.transmit(scope);
+            self.inquire(scope);
             self.ask_around(scope);
             self.collect(scope);
             self.on_own_account(|agg| {

@@ -1,7 +1,7 @@
 //! Batches to the nearest ancestor that has the module, and questions to this broker.
 
 use crate::agg::{StatsAgg, UNLOAD_TIMEOUT};
-use flux::{Error, Level, Node as To, Payload, Reply, Scope};
+use flux::{Error, Level, Node as To, Payload, PendingRpc, Reply, Scope};
 use serde_json::{Value, json};
 use stats_core::{IdSet, SendFailure, Transmit};
 use stats_probe::{AsOf, Name};
@@ -13,8 +13,25 @@ pub(crate) const OVERLAP: i32 = libc::EEXIST;
 const ASK_TIMEOUT: Duration = Duration::from_secs(10);
 /// The same trouble is not logged more often.
 const SAME_TROUBLE: Duration = Duration::from_secs(60);
+/// How long the answer to a batch may take before its receiver is asked whether it is there: twice as long each time, so
+/// that one which stands still finds few such questions when it goes on.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// The longest of these times.
+const PATIENCE_MAX: Duration = Duration::from_secs(600);
 /// Questions under way at once: a service that does not answer is not asked again and again.
 const ASKING_MAX: usize = 8;
+
+/// A batch that is on its way.
+pub(crate) struct InFlight {
+    /// Dropped, its answer is not waited for any more.
+    _answer: PendingRpc,
+    token: u64,
+    to: u32,
+    sent: Instant,
+    patience: Duration,
+    /// Whether the receiver answers anything at all.
+    inquiry: Option<PendingRpc>,
+}
 
 impl StatsAgg {
     /// Sends what the node wants to send, from the parent up to the first ancestor that takes it.
@@ -28,7 +45,7 @@ impl StatsAgg {
 
     fn send(&mut self, scope: &Scope<Self>, transmit: Transmit) {
         let topic = format!("{}.merge", scope.name());
-        // No time-out while running: an answer comes, or an error when the way is lost.
+        // No time-out while running: an answer comes, or an error when the way is lost, or see `inquire`.
         let timeout = scope.ending().then_some(UNLOAD_TIMEOUT);
         let token = transmit.token;
         let sent = match self.ancestors.current() {
@@ -36,7 +53,7 @@ impl StatsAgg {
             Some(rank) => {
                 self.node.sent_to(token, rank);
                 let payload = transmit.payload.clone();
-                scope.request(
+                let answer = scope.request(
                     &topic,
                     Payload::Raw(&payload),
                     To::Rank(rank),
@@ -45,13 +62,48 @@ impl StatsAgg {
                         agg.in_flight = None;
                         agg.on_reply(scope, transmit, reply);
                     },
-                )
+                );
+                answer.map(|answer| (rank, answer))
             }
         };
         match sent {
-            Ok(pending) => self.in_flight = Some(pending),
+            Ok((to, answer)) => {
+                let (sent, patience) = (Instant::now(), PATIENCE);
+                self.in_flight = Some(InFlight { _answer: answer, token, to, sent, patience, inquiry: None });
+            }
             Err(error) => self.on_receipt(scope, token, Err(error)),
         }
+    }
+
+    /// A broker without memory loses messages. A receiver that answers what it was asked after the batch has answered the
+    /// batch, too, or never will, for messages keep their order: its outcome is unknown then, and no more is waited for. One
+    /// that answers nothing stands still, and the batch is where it was.
+    pub(crate) fn inquire(&mut self, scope: &Scope<Self>) {
+        let Some(flight) = self.in_flight.as_mut() else { return };
+        if flight.sent.elapsed() < flight.patience || scope.ending() {
+            return;
+        }
+        flight.patience = (flight.patience * 2).min(flight.patience + PATIENCE_MAX);
+        let (topic, token, rank) = (format!("{}.ping", scope.name()), flight.token, flight.to);
+        let ping = json!({ "seq": 0, "pad": "" });
+        // Whatever is answered, an error as well, is an answer.
+        let asked =
+            scope.request(&topic, Payload::Json(&ping), To::Rank(rank), None, move |agg, scope, _| {
+                agg.give_up(scope, token);
+            });
+        flight.inquiry = asked.ok();
+    }
+
+    fn give_up(&mut self, scope: &Scope<Self>, token: u64) {
+        let Some(flight) = self.in_flight.take_if(|flight| flight.token == token) else { return };
+        let text = format!(
+            "rank {} answers, but not to a batch of {:.0} s ago: kept, and asked about",
+            flight.to,
+            flight.sent.elapsed().as_secs_f64()
+        );
+        scope.log(Level::Warning, &text);
+        self.node.handle_response(token, Err(SendFailure::Unknown));
+        self.transmit(scope);
     }
 
     fn on_reply(&mut self, scope: &Scope<Self>, transmit: Transmit, reply: Result<Reply, Error>) {
