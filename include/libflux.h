@@ -125,7 +125,6 @@ int flux_opt_set (flux_t *h, const char *option, const void *val, size_t len);
 const char *flux_attr_get (flux_t *h, const char *name);
 int flux_get_rank (flux_t *h, uint32_t *rank);
 int flux_get_size (flux_t *h, uint32_t *size);
-int flux_get_instance_starttime (flux_t *h, double *starttime);
 
 /* ---- log (syslog levels; the format is always a fixed "%s") ---- */
 

@@ -11,6 +11,8 @@ const LIMIT: Duration = Duration::from_secs(30);
 
 facts! {
     a_bad_argument_refuses_the_load_and_says_why,
+    a_refused_load_leaves_what_an_earlier_one_left,
+    a_load_waits_for_no_other_broker,
     a_panic_in_a_callback_is_logged_once_and_the_broker_lives,
     a_cancelled_module_ends_and_the_broker_lives,
     the_example_module_works,
@@ -42,6 +44,49 @@ fn a_bad_argument_refuses_the_load_and_says_why(backend: Backend) {
     assert!(!instance.modules(0).unwrap().contains(&"stats-agg".to_owned()));
     instance.load([0], "stats-agg", &["period=1s", "probe=proc"]).unwrap();
     instance.remove([0], "stats-agg").unwrap();
+    instance.stop().unwrap();
+}
+
+fn a_refused_load_leaves_what_an_earlier_one_left(backend: Backend) {
+    let instance = instance(backend);
+    instance.load([0], "stats-agg", &["period=300ms"]).unwrap();
+    let metric = json!({ "name": "left", "type": "counter", "value": 42 });
+    instance.rpc(0, "stats-agg.push", json!({ "version": 1, "metrics": [metric] })).unwrap();
+    instance.remove([0], "stats-agg").unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("file");
+    std::fs::write(&file, "precious").unwrap();
+    for path in ["/nonexistent/socket", file.to_str().unwrap()] {
+        let refused = instance.load([0], "stats-agg", &[&format!("statsd=unix:{path}")]);
+        assert!(refused.is_err(), "{path}");
+    }
+    instance.load([0], "stats-agg", &["period=300ms"]).unwrap();
+    assert_eq!(tests::series(&instance, "left")["total"], 42);
+    instance.remove([0], "stats-agg").unwrap();
+    instance.stop().unwrap();
+}
+
+fn a_load_waits_for_no_other_broker(backend: Backend) {
+    let instance = Instance::start(Options { size: 4, ..Options::new(backend) }).unwrap();
+    // Rank 3 is below it. Stopped, it does not tell its pid any more.
+    let pid = instance.broker_pid(1).unwrap().to_string();
+    let signal = |name: &str| instance.run(0, "sh", &["-c", "kill -s \"$0\" \"$1\"", name, &pid]).unwrap();
+    signal("STOP");
+    instance.load([3], "stats-agg", &["period=300ms"]).unwrap();
+    let metric = json!({ "name": "below", "type": "counter", "value": 42 });
+    instance.rpc(3, "stats-agg.push", json!({ "version": 1, "metrics": [metric] })).unwrap();
+    instance.remove([3], "stats-agg").unwrap();
+    instance.load([3], "stats-agg", &["period=300ms"]).unwrap();
+    let answer = instance.rpc(3, "stats-agg.query", json!({ "match": ["below"] })).unwrap();
+    assert_eq!(answer["series"][0]["total"], 42);
+    assert!(answer["instance"]["start_time"].is_null(), "{answer}");
+    signal("CONT");
+    let start = || {
+        instance.rpc(3, "stats-agg.query", json!({ "match": ["below"] })).unwrap()["instance"]["start_time"]
+            .as_f64()
+    };
+    eventually("when the instance started", LIMIT, start, Option::is_some);
+    instance.remove([3], "stats-agg").unwrap();
     instance.stop().unwrap();
 }
 

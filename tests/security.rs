@@ -15,6 +15,7 @@ const PERIOD: Duration = Duration::from_millis(300);
 facts! {
     a_guest_s_event_clears_nothing,
     nobody_ends_the_stream_of_another,
+    a_guest_s_question_is_small_and_what_it_is_sent_is_bounded,
     what_lies_in_the_rundir_is_the_owner_s_alone,
     links_planted_in_the_rundir_are_not_followed,
     rubbish_from_a_rank_is_refused_counted_and_spoils_nothing,
@@ -69,6 +70,32 @@ fn nobody_ends_the_stream_of_another(backend: Backend) {
         instance.tell_as_guest(0, "stats-agg.disconnect", &json!({})).unwrap();
         assert_eq!(answers.join().unwrap().len(), 10);
     });
+    end(instance);
+}
+
+fn a_guest_s_question_is_small_and_what_it_is_sent_is_bounded(backend: Backend) {
+    let instance = instance(backend, 1, &["guest-query=true"]);
+    let ask = |patterns: &serde_json::Value| {
+        instance.rpc_as_guest(0, "stats-agg.query", json!({ "match": patterns }))
+    };
+    let refused = ask(&json!(vec![1; 1 << 20])).unwrap_err();
+    assert_eq!(refused.errnum(), Some(22), "{refused}");
+    assert!(refused.to_string().contains("bytes: expected 1048576 at most"), "{refused}");
+
+    let filler = "x".repeat(180);
+    let metric = |n: u32| json!({ "name": format!("large.{filler}{n}"), "type": "counter", "value": 1 });
+    for first in (0..8000).step_by(1000) {
+        let metrics: Vec<_> = (first..first + 1000).map(metric).collect();
+        instance.rpc(0, "stats-agg.push", json!({ "version": 1, "metrics": metrics })).unwrap();
+    }
+    let large = json!(["large.*"]);
+    let refused = (0..40).find_map(|_| ask(&large).err()).unwrap();
+    assert_eq!(refused.errnum(), Some(11), "{refused}");
+    assert!(refused.to_string().contains("a guest may be sent 16777216 bytes at once"), "{refused}");
+    // The owner is not held up, and the guest not for long.
+    let whole = instance.rpc(0, "stats-agg.query", json!({ "match": large })).unwrap();
+    assert_eq!(whole["series"].as_array().unwrap().len(), 8000);
+    eventually("the guest may ask again", LIMIT, || ask(&json!(["kept"])), Result::is_ok).unwrap();
     end(instance);
 }
 

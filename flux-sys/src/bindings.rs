@@ -179,10 +179,6 @@ pub struct LibFlux {
         unsafe extern "C" fn(h: *mut flux_t, size: *mut u32) -> ::std::os::raw::c_int,
         ::libloading::Error,
     >,
-    pub flux_get_instance_starttime: Result<
-        unsafe extern "C" fn(h: *mut flux_t, starttime: *mut f64) -> ::std::os::raw::c_int,
-        ::libloading::Error,
-    >,
     pub flux_log: Result<
         unsafe extern "C" fn(
             h: *mut flux_t,
@@ -494,7 +490,6 @@ impl LibFlux {
         let flux_attr_get = __library.get(b"flux_attr_get\0").map(|sym| *sym);
         let flux_get_rank = __library.get(b"flux_get_rank\0").map(|sym| *sym);
         let flux_get_size = __library.get(b"flux_get_size\0").map(|sym| *sym);
-        let flux_get_instance_starttime = __library.get(b"flux_get_instance_starttime\0").map(|sym| *sym);
         let flux_log = __library.get(b"flux_log\0").map(|sym| *sym);
         let flux_strerror = __library.get(b"flux_strerror\0").map(|sym| *sym);
         let flux_reactor_create = __library.get(b"flux_reactor_create\0").map(|sym| *sym);
@@ -572,7 +567,6 @@ impl LibFlux {
             flux_attr_get,
             flux_get_rank,
             flux_get_size,
-            flux_get_instance_starttime,
             flux_log,
             flux_strerror,
             flux_reactor_create,
@@ -702,13 +696,6 @@ impl LibFlux {
     }
     pub unsafe fn flux_get_size(&self, h: *mut flux_t, size: *mut u32) -> ::std::os::raw::c_int {
         (self.flux_get_size.as_ref().expect("Expected function, got error."))(h, size)
-    }
-    pub unsafe fn flux_get_instance_starttime(
-        &self,
-        h: *mut flux_t,
-        starttime: *mut f64,
-    ) -> ::std::os::raw::c_int {
-        (self.flux_get_instance_starttime.as_ref().expect("Expected function, got error."))(h, starttime)
     }
     pub unsafe fn flux_strerror(&self, errnum: ::std::os::raw::c_int) -> *const ::std::os::raw::c_char {
         (self.flux_strerror.as_ref().expect("Expected function, got error."))(errnum)

@@ -117,7 +117,7 @@ macro_rules! functions {
 functions! {
     flux_core_version_string flux_core_version
     flux_open_ex flux_close flux_get_reactor flux_set_reactor flux_aux_get flux_aux_set flux_opt_set
-    flux_attr_get flux_get_rank flux_get_size flux_get_instance_starttime
+    flux_attr_get flux_get_rank flux_get_size
     flux_log flux_strerror
     flux_reactor_create flux_reactor_destroy flux_reactor_run flux_reactor_stop flux_reactor_stop_error
     flux_reactor_now

@@ -175,11 +175,6 @@ pub unsafe extern "C" fn flux_get_size(h: *mut Handle, size: *mut u32) -> c_int 
     unsafe { number(h, "size", size) }
 }
 
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn flux_get_instance_starttime(h: *mut Handle, start: *mut f64) -> c_int {
-    unsafe { number(h, "broker.starttime", start) }
-}
-
 /// Variadic in C. Every caller of ours passes the format "%s" and one string, and on the architectures that are
 /// supported a pointer is passed to a variadic function as to any other.
 #[unsafe(no_mangle)]

@@ -97,16 +97,6 @@ impl Handle {
         }
     }
 
-    /// When the instance started, in seconds since 1970.
-    pub fn instance_start_time(&self) -> Result<f64> {
-        let mut start = 0.0;
-        // SAFETY: a live handle and a valid place for the number.
-        match unsafe { self.libflux.flux_get_instance_starttime(self.raw(), &mut start) } {
-            0 => Ok(start),
-            _ => Err(Error::last(self.libflux, "asking for the start time")),
-        }
-    }
-
     /// A broker attribute; `None` when it is not set.
     pub fn attribute(&self, name: &str) -> Option<String> {
         let name = CString::new(name).ok()?;

@@ -30,7 +30,7 @@ impl Message<'_> {
     }
 
     /// `text` from a decoder that leaves null for no payload, as a JSON object; no payload is an empty one.
-    fn object(&self, rc: i32, text: *const c_char) -> Result<Value> {
+    fn object(&self, rc: i32, text: *const c_char, max: usize) -> Result<Value> {
         if rc < 0 {
             return Err(Error::last(self.handle.libflux(), "decoding a message"));
         }
@@ -39,6 +39,9 @@ impl Message<'_> {
         }
         // SAFETY: a C string that belongs to the message, which outlives this call.
         let bytes = unsafe { CStr::from_ptr(text) }.to_bytes();
+        if bytes.len() > max {
+            return Err(Error::invalid(format!("{} bytes: expected {max} at most", bytes.len())));
+        }
         afford_json(bytes.len())?;
         object(std::str::from_utf8(bytes).map_err(|_| Error::new(libc::EPROTO, "payload is not UTF-8"))?)
     }
@@ -84,12 +87,17 @@ impl<'a> Request<'a> {
     /// The payload as a JSON object, empty when there is none; `EPROTO` when it is neither, `ENOMEM` when there is not the
     /// memory to read it.
     pub fn json(&self) -> Result<Value> {
+        self.json_within(usize::MAX)
+    }
+
+    /// The same of `max` bytes at most, `EINVAL` when it has more: read, a payload may take a hundred times its size.
+    pub fn json_within(&self, max: usize) -> Result<Value> {
         let (mut topic, mut text) = (ptr::null(), ptr::null());
         // SAFETY: a live message and valid places for the pointers.
         let rc = unsafe {
             self.message.handle.libflux().flux_request_decode(self.message.raw, &mut topic, &mut text)
         };
-        self.message.object(rc, text)
+        self.message.object(rc, text, max)
     }
 
     /// The payload as bytes; empty when there is none.
@@ -262,6 +270,6 @@ impl<'a> Event<'a> {
         let rc = unsafe {
             self.message.handle.libflux().flux_event_decode(self.message.raw, &mut topic, &mut text)
         };
-        self.message.object(rc, text)
+        self.message.object(rc, text, usize::MAX)
     }
 }

@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 const HAND_OVER_WAIT: Duration = Duration::from_millis(5);
 /// Full batches of one socket before the next socket's turn.
 const BATCHES: usize = 16;
-/// How long a thread that has been told to stop may take what waits in its sockets.
+/// How long a thread that has been told to stop may take what waits in its sockets, and each socket may take to close.
 const DRAIN_MAX: Duration = Duration::from_millis(100);
 /// Between two attempts at sockets that were taken.
 const RETRY: Duration = Duration::from_secs(5);
@@ -56,6 +56,8 @@ struct Thread {
 struct Parts {
     sockets: Vec<Socket>,
     shard: Shard,
+    /// Made by the first thread.
+    buffers: Option<Buffers>,
 }
 
 struct Shared {
@@ -107,7 +109,11 @@ impl Listener {
         let opened = self.open(&new, &mut parts.sockets);
         match &opened {
             Ok(taken) => {
-                parts.sockets.retain(|socket| addresses.contains(&socket.address));
+                let (kept, closed) = std::mem::take(&mut parts.sockets)
+                    .into_iter()
+                    .partition(|socket| addresses.contains(&socket.address));
+                parts.sockets = kept;
+                self.close(closed, &mut parts);
                 parts.shard.set_limits(limits);
                 (self.taken, self.limits) = (taken.clone(), limits);
             }
@@ -208,7 +214,7 @@ impl Listener {
 
     /// Ends the thread, and takes what it had.
     fn end_thread(&mut self) -> Parts {
-        let empty = || Parts { sockets: Vec::new(), shard: Shard::new(self.limits) };
+        let empty = || Parts { sockets: Vec::new(), shard: Shard::new(self.limits), buffers: None };
         let Some(Thread { shared, handle }) = self.thread.take() else { return empty() };
         shared.stop.store(true, Ordering::Release);
         shared.wake();
@@ -220,9 +226,40 @@ impl Listener {
         parts
     }
 
+    /// Closes sockets: what they had accepted is taken.
+    fn close(&mut self, sockets: Vec<Socket>, parts: &mut Parts) {
+        if sockets.is_empty() {
+            return;
+        }
+        let Parts { shard, buffers, .. } = parts;
+        // Without a thread there was nothing to be accepted.
+        let (Some(buffers), mut receiver) = (buffers, Receiver::default()) else { return };
+        for socket in &sockets {
+            socket.accept_no_more();
+            let begun = Instant::now();
+            let take_all = AssertUnwindSafe(|| {
+                while begun.elapsed() < DRAIN_MAX {
+                    let received = receiver.receive(socket, buffers, |datagram| shard.receive(datagram));
+                    let Ok(received) = received else { break };
+                    shard.note(received.truncated, received.dropped);
+                    if received.datagrams == 0 {
+                        break;
+                    }
+                }
+            });
+            if catch_unwind(take_all).is_err() {
+                self.failures += 1;
+                *shard = Shard::new(self.limits);
+            }
+        }
+        self.rest.push(shard.hand_over());
+    }
+
     /// Ends. What was still to be handed over.
     pub fn stop(mut self) -> Vec<HandOver> {
-        drop(self.end_thread());
+        let mut parts = self.end_thread();
+        let sockets = std::mem::take(&mut parts.sockets);
+        self.close(sockets, &mut parts);
         std::mem::take(&mut self.rest)
     }
 }
@@ -235,11 +272,11 @@ impl Drop for Listener {
 
 /// The thread: until it is told to stop, and whatever happens in it.
 fn run(mut parts: Parts, shared: &Shared, started: Instant, limits: Limits) -> Parts {
-    let mut buffers = Buffers::default();
     let mut receivers: Vec<Receiver> = parts.sockets.iter().map(|_| Receiver::default()).collect();
     loop {
-        let Parts { sockets, shard } = &mut parts;
-        let work = AssertUnwindSafe(|| work(sockets, &mut receivers, &mut buffers, shard, shared, started));
+        let Parts { sockets, shard, buffers } = &mut parts;
+        let buffers = buffers.get_or_insert_default();
+        let work = AssertUnwindSafe(|| work(sockets, &mut receivers, buffers, shard, shared, started));
         if catch_unwind(work).is_ok() {
             return parts;
         }

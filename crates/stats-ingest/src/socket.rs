@@ -1,11 +1,12 @@
 //! Where lines arrive: loopback UDP, and Unix datagram sockets that the instance's owner alone can send to.
 
 use crate::private_socket::{PrivateSocket, SocketFile, is_socket_path};
-use nix::sys::socket::{setsockopt, sockopt};
+use nix::sys::socket::{Shutdown, setsockopt, shutdown, sockopt};
+use std::cell::Cell;
 use std::fmt;
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
@@ -84,6 +85,8 @@ pub struct Socket {
     /// As a sender finds it: with the port and the path.
     pub bound: Address,
     fd: OwnedFd,
+    /// The kernel's own count of datagrams that it dropped here, as it was last heard. It wraps.
+    pub(crate) dropped: Cell<u32>,
     _file: Option<SocketFile>,
 }
 
@@ -109,13 +112,25 @@ impl Socket {
     fn udp(address: &Address, at: SocketAddr) -> io::Result<Self> {
         let socket = UdpSocket::bind(at)?;
         let bound = Address::Udp(socket.local_addr()?);
-        Ok(Socket { address: address.clone(), bound, fd: socket.into(), _file: None })
+        Ok(Socket::new(address, bound, socket.into(), None))
     }
 
     fn unix(address: &Address, path: &Path) -> io::Result<Self> {
         let (fd, file) = PrivateSocket::Datagram.bind(path)?;
         let bound = Address::Unix(Some(path.to_owned()));
-        Ok(Socket { address: address.clone(), bound, fd, _file: Some(file) })
+        Ok(Socket::new(address, bound, fd, Some(file)))
+    }
+
+    fn new(address: &Address, bound: Address, fd: OwnedFd, file: Option<SocketFile>) -> Self {
+        Socket { address: address.clone(), bound, fd, dropped: Cell::new(0), _file: file }
+    }
+
+    /// From now on senders to a Unix socket get an error; what has been accepted of them is still there. UDP has no such
+    /// thing: its senders learn nothing anyway.
+    pub(crate) fn accept_no_more(&self) {
+        if let Address::Unix(_) = self.bound {
+            let _ = shutdown(self.fd.as_raw_fd(), Shutdown::Read);
+        }
     }
 }
 

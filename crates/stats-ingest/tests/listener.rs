@@ -142,6 +142,40 @@ fn a_listener_ends_promptly_under_a_flood() {
 }
 
 #[test]
+fn what_a_unix_socket_has_accepted_is_counted_when_it_closes_too() {
+    let _alone = alone();
+    let folder = tempfile::tempdir().unwrap();
+    let (path, done) = (folder.path().join("statsd"), std::sync::atomic::AtomicBool::new(false));
+    let (mut node, mut recorder) = (node(), Recorder::default());
+    let send = || {
+        let (sender, mut accepted) = (UnixDatagram::unbound().unwrap(), 0_u32);
+        while !done.load(std::sync::atomic::Ordering::Relaxed) {
+            match sender.send_to(b"x:1|c", &path) {
+                Ok(_) => accepted += 1,
+                Err(_) => std::thread::yield_now(),
+            }
+        }
+        accepted
+    };
+    let accepted: u32 = std::thread::scope(|threads| {
+        let senders: Vec<_> = (0..3).map(|_| threads.spawn(send)).collect();
+        for round in 0..40 {
+            let mut listener = start(&[address("unix:")], folder.path()).unwrap();
+            std::thread::sleep(Duration::from_millis(10));
+            if round % 2 == 0 {
+                // By a change, not by the end.
+                listener.reconfigure(&[address("127.0.0.1:0")], LIMITS).unwrap();
+            }
+            listener.stop().into_iter().for_each(|over| recorder.record(&mut node, over));
+        }
+        done.store(true, std::sync::atomic::Ordering::Relaxed);
+        senders.into_iter().map(|sender| sender.join().unwrap()).sum()
+    });
+    assert!(accepted > 1000, "{accepted}");
+    assert_eq!(total(&node, "x"), f64::from(accepted));
+}
+
+#[test]
 fn a_taken_address_is_told_and_the_others_work() {
     let _alone = alone();
     let folder = tempfile::tempdir().unwrap();

@@ -4,7 +4,7 @@ use crate::ancestors::Ancestors;
 use crate::collect::{Collect, place};
 use crate::config::{Config, ProbeMode};
 use crate::cost::Cost;
-use crate::custody::{CustodyFile, Left};
+use crate::custody::{CustodyFile, Found, Left};
 use crate::exports::Exports;
 use crate::left::{self, split};
 use crate::measure::Measure;
@@ -287,11 +287,18 @@ fn instance_configuration(scope: &Scope<StatsAgg>) -> Value {
 fn instance(scope: &Scope<StatsAgg>, size: u32) -> Value {
     serde_json::json!({
         "size": size,
-        "start_time": scope.instance_start_time().ok(),
+        // Rank 0 is asked.
+        "start_time": null,
         "hostlist": scope.attribute("hostlist"),
         "level": attribute_number(scope, "instance-level"),
         "jobid": scope.attribute("jobid"),
     })
+}
+
+/// What an earlier load left stays for a load that can take it: this one would write over it in the end.
+fn not_taken(error: io::Error) -> Error {
+    let errnum = if error.kind() == io::ErrorKind::OutOfMemory { libc::ENOMEM } else { libc::EROFS };
+    Error::new(errnum, format!("what an earlier load left cannot be taken: {error}"))
 }
 
 /// Why what an earlier load left stays where it is.
@@ -313,20 +320,14 @@ impl Module for StatsAgg {
 
         let rundir = scope.attribute("rundir");
         let custody = rundir.map(|rundir| CustodyFile::new(&rundir, &scope.name(), rank, broker_pid(scope)));
-        let left = match custody.as_ref().map_or(Ok(None), CustodyFile::take) {
-            Ok(left) => left,
-            // It stays for a load that can take it: this one would write over it in the end.
+        let found = match custody.as_ref().map_or_else(|| Ok(Found::default()), CustodyFile::read) {
+            Ok(found) => found,
             Err(error) if STAYS.contains(&error.kind()) => {
-                let errnum =
-                    if error.kind() == io::ErrorKind::OutOfMemory { libc::ENOMEM } else { libc::EROFS };
-                return Err(Error::new(
-                    errnum,
-                    format!("what an earlier load left cannot be taken: {error}"),
-                ));
+                return Err(not_taken(error));
             }
             Err(error) => {
                 scope.log(Level::Err, &format!("what an earlier load left cannot be read: {error}"));
-                None
+                Found::default()
             }
         };
         let started = Instant::now();
@@ -335,7 +336,7 @@ impl Module for StatsAgg {
         let lost = |error: &DecodeError| {
             scope.log(Level::Err, &format!("what an earlier load left is lost: {error}"));
         };
-        let left = left.as_deref().and_then(|left| {
+        let left = found.bytes.as_deref().and_then(|left| {
             if split(left).is_none() {
                 lost(&DecodeError::Truncated);
             }
@@ -377,6 +378,8 @@ impl Module for StatsAgg {
         agg.node.set_ttl(agg.config.ttl);
         agg.node.set_guest_series(agg.config.guest_series);
         agg.statsd.configure(scope, &mut agg.node, &agg.config)?;
+        // Nothing after it refuses the load: what was left is ours now, or it stays for the next one.
+        found.forget().map_err(not_taken)?;
         let config = agg.config.clone();
         agg.configure_exports(scope, &config);
         agg.tell_ancestors();

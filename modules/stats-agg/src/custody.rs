@@ -1,7 +1,8 @@
 //! What survives a reload of the module: the node's totals and what it has in custody, in a file of the rundir.
 //!
-//! The file exists from an unload to the next load. Taking it removes it first, so that nothing is ever counted twice;
-//! it names the broker process that wrote it, since a rundir may outlive a broker, whose totals end with it.
+//! The file exists from an unload to the end of the next load: one that is refused leaves it as it was, and one that
+//! cannot remove it is refused, so that nothing is ever counted twice. It names the broker process that wrote it, since a
+//! rundir may outlive a broker, whose totals end with it.
 //!
 //! A rundir can be full, or gone. Then the broker's own memory keeps it: in an anonymous file (memfd_create(2)) that
 //! stays open in the broker process, and is found again by its name, by another build of this module too.
@@ -39,6 +40,25 @@ pub(crate) enum Left {
     InMemory(io::Error),
 }
 
+/// What was left, and where.
+#[derive(Debug, Default)]
+pub(crate) struct Found {
+    /// `None`: nothing, or what another broker left.
+    pub(crate) bytes: Option<Vec<u8>>,
+    file: Option<PathBuf>,
+    memory: Option<PathBuf>,
+}
+
+impl Found {
+    /// It has been taken up: whatever happens next, nobody takes it again.
+    pub(crate) fn forget(&self) -> io::Result<()> {
+        if let Some(memory) = &self.memory {
+            OpenOptions::new().write(true).truncate(true).open(memory)?;
+        }
+        self.file.as_ref().map_or(Ok(()), fs::remove_file)
+    }
+}
+
 impl CustodyFile {
     /// All brokers of a test instance share one rundir, and a module may be loaded under several names: both are in
     /// the file's name.
@@ -54,34 +74,42 @@ impl CustodyFile {
         self.path.display()
     }
 
-    /// Takes what was left, if this broker left it. `Ok(None)`: nothing, or another broker's (which is removed). Where
-    /// there is not the memory to take it up it stays where it is, and the error is `OutOfMemory`.
-    pub(crate) fn take(&self) -> io::Result<Option<Vec<u8>>> {
+    /// What was left, which stays where it is until it is forgotten. Where there is not the memory to take it up, the error
+    /// is `OutOfMemory`.
+    pub(crate) fn read(&self) -> io::Result<Found> {
+        let memory = self.memory().filter(|_| self.inside);
+        let in_memory = memory.as_ref().map_or(Ok(None), |path| self.content(File::open(path)?))?;
         // What is in memory was left when no file could be, hence later than any file there may be.
-        let in_memory = self.take_memory()?;
-        let in_file = self.take_file();
-        in_memory.map_or(in_file, |bytes| Ok(Some(bytes)))
+        match (self.read_file(), in_memory) {
+            (Ok(in_file), None) => {
+                let file = in_file.is_some().then(|| self.path.clone());
+                Ok(Found { bytes: in_file.flatten(), file, memory })
+            }
+            (Err(error), None) => Err(error),
+            (in_file, bytes) => {
+                let file = matches!(in_file, Ok(Some(_))).then(|| self.path.clone());
+                Ok(Found { bytes, file, memory })
+            }
+        }
     }
 
-    fn take_file(&self) -> io::Result<Option<Vec<u8>>> {
+    /// `None`: there is no file. `Some(None)`: one of another broker.
+    fn read_file(&self) -> io::Result<Option<Option<Vec<u8>>>> {
         // A FIFO must not hold the load up.
         let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
-        let file = match OpenOptions::new().read(true).custom_flags(flags).open(&self.path) {
-            Ok(file) => file,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(error),
-        };
+        match OpenOptions::new().read(true).custom_flags(flags).open(&self.path) {
+            Ok(file) => self.content(file).map(Some),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn content(&self, file: File) -> io::Result<Option<Vec<u8>>> {
         let metadata = file.metadata()?;
         if !metadata.is_file() {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
         }
         check_memory(metadata.len())?;
-        // Gone before it is used: whatever happens next, nobody takes it again.
-        fs::remove_file(&self.path)?;
-        self.content(file)
-    }
-
-    fn content(&self, file: File) -> io::Result<Option<Vec<u8>>> {
         let mut bytes = Vec::new();
         Read::take(file, BYTES_MAX).read_to_end(&mut bytes)?;
         let header = format!("{HEADER} {}\n", self.broker);
@@ -98,15 +126,6 @@ impl CustodyFile {
         let open = fs::read_dir("/proc/self/fd").ok()?.filter_map(|entry| Some(entry.ok()?.path()));
         open.into_iter()
             .find(|path| fs::read_link(path).is_ok_and(|target| target.as_os_str() == name.as_str()))
-    }
-
-    fn take_memory(&self) -> io::Result<Option<Vec<u8>>> {
-        let Some(path) = self.memory().filter(|_| self.inside) else { return Ok(None) };
-        let file = File::open(&path)?;
-        check_memory(file.metadata()?.len())?;
-        let content = self.content(file)?;
-        OpenOptions::new().write(true).truncate(true).open(&path)?;
-        Ok(content)
     }
 
     /// Leaves for the next load what `write` writes, for a second time where it could not be written to the file.
@@ -178,6 +197,12 @@ mod tests {
         CustodyFile::new(folder.path().to_str().unwrap(), "stats-agg", rank, std::process::id() as i32)
     }
 
+    fn take(file: &CustodyFile) -> Option<Vec<u8>> {
+        let found = file.read().unwrap();
+        found.forget().unwrap();
+        found.bytes
+    }
+
     /// The bytes of the page's table after `title`.
     fn bytes_of_the_page(title: &str) -> Vec<u8> {
         let page = include_str!("../../../crates/stats-core/docs/custody-file.md");
@@ -197,7 +222,7 @@ mod tests {
             |file: &mut File| left::write(file, |mut to| to.write_all(&node), |mut to| to.write_all(&intake));
         file.leave(both).unwrap();
         assert_eq!(fs::read(&file.path).unwrap(), [line, length, node.clone(), intake.clone()].concat());
-        let taken = file.take().unwrap().unwrap();
+        let taken = take(&file).unwrap();
         assert_eq!(split(&taken), Some((&node[..], &intake[..])));
         assert_eq!(BYTES_MAX, 1 << 30, "as the page says");
     }
@@ -206,12 +231,14 @@ mod tests {
     fn what_was_left_is_taken_once() {
         let folder = tempfile::tempdir().unwrap();
         let file = here(&folder, 0);
-        assert_eq!(file.take().unwrap(), None);
+        assert_eq!(take(&file), None);
         file.leave(|file| file.write_all(b"first")).unwrap();
         file.leave(|file| file.write_all(b"second\n\0")).unwrap();
-        assert_eq!(here(&folder, 1).take().unwrap(), None);
-        assert_eq!(file.take().unwrap().as_deref(), Some(&b"second\n\0"[..]));
-        assert_eq!(file.take().unwrap(), None);
+        // Who reads it and is refused leaves it.
+        assert_eq!(file.read().unwrap().bytes.as_deref(), Some(&b"second\n\0"[..]));
+        assert_eq!(take(&here(&folder, 1)), None);
+        assert_eq!(take(&file).as_deref(), Some(&b"second\n\0"[..]));
+        assert_eq!(take(&file), None);
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
     }
 
@@ -222,8 +249,9 @@ mod tests {
         fs::remove_dir(folder.path()).unwrap();
         for round in ["first", "second"] {
             assert!(matches!(file.leave(|file| file.write_all(round.as_bytes())), Ok(Left::InMemory(_))));
-            assert_eq!(file.take().unwrap().as_deref(), Some(round.as_bytes()));
-            assert_eq!(file.take().unwrap(), None);
+            assert_eq!(file.read().unwrap().bytes.as_deref(), Some(round.as_bytes()));
+            assert_eq!(take(&file).as_deref(), Some(round.as_bytes()));
+            assert_eq!(take(&file), None);
         }
         let outside = CustodyFile { inside: false, ..file };
         assert!(outside.leave(|file| file.write_all(b"x")).is_err());
@@ -234,7 +262,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let file = here(&folder, 6);
         rustix::fs::mkfifoat(rustix::fs::CWD, &file.path, rustix::fs::Mode::RUSR).unwrap();
-        assert_eq!(file.take().unwrap_err().to_string(), "not a regular file");
+        assert_eq!(file.read().unwrap_err().to_string(), "not a regular file");
     }
 
     #[test]
@@ -253,7 +281,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         here(&folder, 0).leave(|file| file.write_all(b"old")).unwrap();
         let parent = CustodyFile::new(folder.path().to_str().unwrap(), "stats-agg", 0, 1);
-        assert_eq!(parent.take().unwrap(), None);
+        assert_eq!(take(&parent), None);
     }
 
     #[test]
@@ -266,7 +294,7 @@ mod tests {
         fs::write(&target, "precious").unwrap();
         fs::remove_file(&file.path).unwrap();
         std::os::unix::fs::symlink(&target, &file.path).unwrap();
-        assert!(file.take().is_err());
+        assert!(file.read().is_err());
         assert_eq!(fs::read_to_string(&target).unwrap(), "precious");
     }
 }

@@ -26,7 +26,7 @@ const LOGGED: Duration = Duration::from_secs(60);
 #[derive(Default)]
 pub(crate) struct Exports {
     exporter: Option<Exporter>,
-    /// By name; those that are set no more, too.
+    /// By name; those that are set no more, too, until the thread has let go of them.
     sinks: BTreeMap<String, Sink>,
     gathering: Option<Gathering>,
     /// Fires for the next slice of it.
@@ -139,6 +139,10 @@ impl Exports {
     }
 
     fn record(&mut self, scope: &Scope<StatsAgg>, node: &mut Node) {
+        // Nothing is counted any more when they are recorded for the last time.
+        let over = |sink: &Sink| sink.setting.is_none() && Arc::strong_count(&sink.counts) == 1;
+        let over: Vec<String> =
+            self.sinks.iter().filter(|(_, sink)| over(sink)).map(|(name, _)| name.clone()).collect();
         for (name, sink) in &mut self.sinks {
             if sink.setting.is_none() && sink.series.is_none() {
                 continue;
@@ -154,6 +158,7 @@ impl Exports {
             }
             sink.log(scope, name);
         }
+        self.sinks.retain(|name, _| !over.contains(name));
         let Some(exporter) = &self.exporter else { return };
         if exporter.failures() > self.failures.0 {
             scope.log(Level::Err, "export: the thread failed, and began anew without what waited to be sent");

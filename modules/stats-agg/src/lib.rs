@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 mod agg;
+mod allowance;
 mod ancestors;
 mod collect;
 mod config;

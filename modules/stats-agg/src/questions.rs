@@ -5,6 +5,7 @@
 //! for what its subtree amounts to; who does not answer in time is named in the answer, which goes out without it.
 
 use crate::agg::StatsAgg;
+use crate::allowance::{Allowances, BURST, PER_SECOND};
 use crate::collect::{hidden_from_guests, hidden_in_private_mode};
 use flux::{Answer, Error, KeptRequest, Level, Node as To, Payload, PendingRpc, Reply, Request, Scope};
 use serde_json::{Value, json};
@@ -36,12 +37,16 @@ const OF_A_GUEST: usize = 8;
 /// of which Flux tells nobody; one that does reads the end and asks again.
 const STREAM_MAX: usize = 4 << 20;
 
+/// What a question may have: a hundred patterns and a set of ranks are far less.
+const PAYLOAD_MAX: usize = 1 << 20;
+
 /// All questions.
 #[derive(Default)]
 pub(crate) struct Questions {
     under_way: BTreeMap<u64, Question>,
     streams: BTreeMap<u64, Stream>,
     numbers: u64,
+    guests: Allowances,
     /// A timer is set for the next slice.
     awake: bool,
 }
@@ -187,7 +192,7 @@ impl StatsAgg {
 
     /// Series with totals, rates and coverage.
     pub(crate) fn ask_series(&mut self, scope: &Scope<Self>, request: &Request<'_>) -> Result<Answer, Error> {
-        let mut payload = request.json()?;
+        let mut payload = request.json_within(PAYLOAD_MAX)?;
         let query = Query::parse(&payload).map_err(|error| Error::invalid(error.to_string()))?;
         self.check_questions(guest(request))?;
         if let Value::Object(keys) = &mut payload {
@@ -226,7 +231,14 @@ impl StatsAgg {
         }
     }
 
-    fn check_questions(&self, guest: Option<u32>) -> Result<(), Error> {
+    fn check_questions(&mut self, guest: Option<u32>) -> Result<(), Error> {
+        if let Some(wait) = guest.and_then(|guest| self.questions.guests.wait(guest, Instant::now())) {
+            let text = format!(
+                "a guest may be sent {BURST} bytes at once and {PER_SECOND} in each second after: ask again in {:.0} s",
+                wait.as_secs_f64().ceil()
+            );
+            return Err(Error::new(libc::EAGAIN, text));
+        }
         let under_way = self.questions.under_way.values().map(|question| match question.to {
             Asker::Once { guest, .. } => guest,
             Asker::Stream(_) | Asker::Export(_) => None,
@@ -492,6 +504,14 @@ impl StatsAgg {
             return;
         };
         let bytes = question.bytes;
+        let guest = match &question.to {
+            Asker::Once { guest, .. } => *guest,
+            Asker::Stream(number) => self.questions.streams.get(number).and_then(|stream| stream.guest),
+            Asker::Export(_) => None,
+        };
+        if let Some(guest) = guest.filter(|_| question.refused.is_none()) {
+            self.questions.guests.note(guest, bytes, Instant::now());
+        }
         let answer = match question.refused {
             Some(error) => Err(error),
             None => Ok(Answer::Text(question_text(question.frame, question.gather, question.parts))),

@@ -160,6 +160,14 @@ impl StatsAgg {
         if self.measure.wants_names() {
             self.ask_for_modules(scope);
         }
+        if self.instance["start_time"].is_null() {
+            // The only rank where it is that of the instance.
+            let attribute = json!({ "name": "broker.starttime" });
+            self.ask(scope, "attr.get", Payload::Json(&attribute), To::Rank(0), |agg, _, answer| {
+                let seconds = answer["value"].as_str().and_then(|seconds| seconds.parse::<f64>().ok());
+                agg.instance["start_time"] = seconds.into();
+            });
+        }
         if self.node.is_root() {
             let group = json!({ "name": "broker.online" });
             self.ask(scope, "groups.get", Payload::Json(&group), To::Any, |agg, _, answer| {
