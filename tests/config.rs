@@ -192,7 +192,8 @@ fn every_key_applies_at_once_and_goes_back_to_its_default(backend: Backend) {
     instance.remove([0], "loadgen").unwrap();
     instance.remove([0], "stats-agg").unwrap();
     // With a stall of 100 ms any module of a busy machine may be told.
-    let expected = ["config-reload: ", " has been working", " has been blocked"];
+    // Flux 0.70 says of what is refused that it is.
+    let expected = ["config-reload: ", "config reload failed", " has been working", " has been blocked"];
     let others = |line: &String| !expected.iter().any(|expected| line.contains(expected));
     assert_eq!(complaints(&instance, 0).into_iter().filter(others).collect::<Vec<_>>(), Vec::<String>::new());
     instance.stop().unwrap();

@@ -1,7 +1,7 @@
 //! A disk that is full, of run directories and of what is written to: a filesystem of its own, which root alone can mount.
 
 use flux_testbed::{Backend, Instance, Options};
-use rustix::mount::{MountFlags, UnmountFlags, mount, mount_remount, unmount};
+use rustix::mount::{MountFlags, UnmountFlags, mount, mount_bind, unmount};
 use serde_json::{Value, json};
 use std::fs::{self, File};
 use std::io::Write;
@@ -106,10 +106,11 @@ fn on_a_full_disk_nothing_is_lost_and_all_goes_on_when_there_is_room(backend: Ba
     assert!(fine.status.success(), "{}", String::from_utf8_lossy(&fine.stderr));
     // What cannot be taken away stays, for a load that can: one that took it nevertheless would be followed by another.
     instance.remove([0], "stats-agg").unwrap();
-    mount_remount(disk.path(), MountFlags::RDONLY, c"").unwrap();
+    let custody = instance.rundir().join("stats-agg.0.custody");
+    mount_bind(&custody, &custody).unwrap();
     let refused = instance.load([0], "stats-agg", &["period=300ms"]).unwrap_err();
     assert_eq!(refused.errnum(), Some(30), "{refused}");
-    mount_remount(disk.path(), MountFlags::empty(), c"").unwrap();
+    unmount(&custody, UnmountFlags::empty()).unwrap();
     load(0);
     eventually("what was kept", LIMIT, total, |total| *total == 20);
     for rank in [1, 0] {

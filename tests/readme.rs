@@ -98,7 +98,9 @@ fn the_first_ten_minutes_of_an_admin_go_as_the_page_says() {
         }
         // One command is refused: that is seen in what it says.
         let said = shell(&instance, &flux, modules.path(), &format!("{{ {command}; }} 2>&1 || true"));
-        assert_eq!(shape(&said), shape(&expected), "$ {command}\n{said}");
+        // Flux 0.70 says less of it.
+        let words = |said: &str| said.replace("load: error updating ", "load: ");
+        assert_eq!(shape(&words(&said)), shape(&words(&expected)), "$ {command}\n{said}");
     }
     for rank in 0..4 {
         assert!(!instance.modules(rank).unwrap().contains(&"stats-agg".to_owned()));
