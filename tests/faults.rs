@@ -2,9 +2,10 @@
 //! afterwards, for all ranks that are there.
 //!
 //! `FLUX_STATS_FAULTS_SECONDS` (8) says for how long, `FLUX_STATS_FAULTS_SEED` in which order, `FLUX_STATS_FAULTS_RANKS` (8)
-//! to how many brokers, and `FLUX_STATS_FAULTS_JOBS` (20) how many jobs are run at a time.
+//! to how many brokers, `FLUX_STATS_FAULTS_JOBS` (20) how many jobs are run at a time, and `FLUX_STATS_FAULTS_PERIOD_MS`
+//! (300) how often they send: 64 brokers of a debug build on two cores are late with less than 1000.
 
-use flux_testbed::{Backend, Instance, Options};
+use flux_testbed::{Backend, Error, Instance, Options};
 use rustix::process::{Pid, Resource, Rlimit, prlimit};
 use serde_json::{Map, Value, json};
 use stats_core::{Amount, IdSet, Key, Kind, Node, NodeConfig, Now, Unit};
@@ -25,7 +26,10 @@ fn falls_with(rank: u32, dead: &[u32]) -> bool {
     std::iter::successors(Some(rank), |&rank| parent(rank)).any(|rank| dead.contains(&rank))
 }
 
-const ARGUMENTS: [&str; 1] = ["period=300ms"];
+fn load(instance: &Instance, ranks: impl IntoIterator<Item = u32>) -> Result<(), Error> {
+    let period = format!("period={}ms", of_environment("FLUX_STATS_FAULTS_PERIOD_MS", 300));
+    instance.load(ranks, "stats-agg", &[&period])
+}
 
 facts! {
     whatever_happens_to_it_an_instance_loses_nothing_that_a_living_rank_was_told,
@@ -67,7 +71,7 @@ impl World {
         let size = of_environment("FLUX_STATS_FAULTS_RANKS", 8);
         assert!(size >= 8, "FLUX_STATS_FAULTS_RANKS: expected 8 or more, got {size}");
         let instance = Instance::start(Options { size, ..Options::new(backend) }).unwrap();
-        instance.load(0..size, "stats-agg", &ARGUMENTS).unwrap();
+        load(&instance, 0..size).unwrap();
         let cancels = has_cancel(&instance);
         World {
             instance,
@@ -99,7 +103,7 @@ impl World {
 
     /// A module's thread may take a moment to end after it was told to.
     fn load(&self, rank: u32) {
-        let load = || self.instance.load([rank], "stats-agg", &ARGUMENTS);
+        let load = || load(&self.instance, [rank]);
         eventually("the module is loaded again", LIMIT, load, Result::is_ok).unwrap();
     }
 
@@ -229,7 +233,7 @@ fn what_a_receiver_lost_without_a_word_arrives_once_it_answers_anything(backend:
     let instance = Instance::start(Options { size: 2, ..Options::new(backend) }).unwrap();
     // It takes batches under our name, and answers none.
     instance.load_as([0], "loadgen", "stats-agg", &[]).unwrap();
-    instance.load([1], "stats-agg", &ARGUMENTS).unwrap();
+    load(&instance, [1]).unwrap();
     let metric = json!({ "name": "lost.units", "type": "counter", "value": 7, "tags": {} });
     let push = json!({ "version": 1, "id": "lost", "seq": 1, "metrics": [metric] });
     instance.rpc(1, "stats-agg.push", push).unwrap();
@@ -237,7 +241,7 @@ fn what_a_receiver_lost_without_a_word_arrives_once_it_answers_anything(backend:
         |log: &Vec<String>| log.iter().any(|line| line.contains("rank 0 answers, but not to a batch"));
     eventually("it is not waited for without end", LIMIT, || instance.log(1).unwrap(), waits);
     instance.remove([0], "stats-agg").unwrap();
-    let load = || instance.load([0], "stats-agg", &ARGUMENTS);
+    let load = || load(&instance, [0]);
     eventually("the module is loaded", LIMIT, load, Result::is_ok).unwrap();
     eventually("what it counts", LIMIT, || series(&instance, "lost.units"), |one| one["total"] == 7);
     let doubted = || series(&instance, "stats-agg.batches_doubted");
